@@ -1,0 +1,67 @@
+"""Networks as plain scoped functions for TensorFlow 2 and Keras 3.
+
+The public names load when first used (PEP 562), so that ``import zoo`` does not import TensorFlow.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.nets.lenet5 import lenet5
+    from zoo.registry import NetSpec, create, list_nets, register_net
+
+__version__ = "0.1.0"
+
+# Public name -> module that defines it.
+_NAMES = {
+    "AUTO_REUSE": "zoo.scoping",
+    "Model": "zoo.scoping",
+    "add_arg_scope": "zoo.scoping",
+    "add_to_collection": "zoo.scoping",
+    "arg_scope": "zoo.scoping",
+    "get_collection": "zoo.scoping",
+    "get_variable": "zoo.scoping",
+    "get_variable_scope": "zoo.scoping",
+    "variable_scope": "zoo.scoping",
+    "variable_store": "zoo.scoping",
+    "NetSpec": "zoo.registry",
+    "create": "zoo.registry",
+    "list_nets": "zoo.registry",
+    "register_net": "zoo.registry",
+    "lenet5": "zoo.nets.lenet5",
+}
+
+# Rooms reachable as ``zoo.layers`` and so on.
+_ROOMS = {
+    "data",
+    "inference",
+    "layers",
+    "nets",
+    "parallel",
+    "registry",
+    "rnn",
+    "scoping",
+    "slim",
+    "training",
+    "transfer",
+    "weights",
+}
+
+__all__ = sorted([*_NAMES, *_ROOMS])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name or room at its first use."""
+    if name in _NAMES:
+        value = getattr(import_module(_NAMES[name]), name)
+    elif name in _ROOMS:
+        value = import_module(f"zoo.{name}")
+    else:
+        raise AttributeError(f"module 'zoo' has no attribute '{name}'; dir(zoo) lists the public names")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, loaded or not."""
+    return sorted({*globals(), *__all__})

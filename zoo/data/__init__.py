@@ -1,0 +1,1 @@
+"""Pictures and sequences as ``tf.data``: real data sets, image folders, TFRecord files, preprocessing."""
