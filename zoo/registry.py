@@ -1,0 +1,253 @@
+"""The list of networks: what each is, how it is found by name, and how it becomes a model.
+
+``@register_net(NetSpec(...))`` turns a scoped function into a ``Net``. Called without a tensor a ``Net`` builds the
+Keras model; called with one it is the scoped function, applied where it stands, so that networks compose.
+"""
+
+import difflib
+import fnmatch
+import inspect
+import numbers
+import pkgutil
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+
+if TYPE_CHECKING:
+    from zoo.scoping import Model
+
+Network: TypeAlias = Callable[..., Any]
+
+# Options of a builder that are not options of the network.
+_BUILDER_OPTIONS = ("weights", "name", "input_shape", "seed")
+
+
+class TensorLike(Protocol):
+    """Anything with a shape and a dtype: a ``tf.Tensor``, a variable, a NumPy array."""
+
+    @property
+    def shape(self) -> Any:
+        """The sizes of the axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSpec:
+    """What is published about a network.
+
+    Args:
+        name: The name to create it by, such as ``"lenet5"``.
+        paper: Authors, title and year, with the identifier or address where it can be read.
+        input_size: Height, width and channels of the images; for other inputs, the shape of one example.
+        num_classes: Default number of classes; None for a network without a classifier.
+        published_params: Published counts with the default options: ``"trainable"``, ``"total"`` or both.
+        gmacs: Multiply-accumulate operations of the convolutions and dense layers for one example, in 10^9.
+        preprocessing: How pixels become inputs, such as ``"0..1"``, ``"inception"`` or ``"imagenet"``.
+        variants: Other published settings: pairs of options and their ``published_params``.
+        inputs: Input of the model for given options, where it is not ``input_size``: a function from the options
+            (a dict) to a shape without batch or a structure of ``tf.TensorSpec``.
+        builder: The registered ``Net``; set by ``register_net``.
+    """
+
+    name: str
+    paper: str
+    input_size: tuple[int | None, ...]
+    num_classes: int | None
+    published_params: Mapping[str, int] = field(default_factory=dict)
+    gmacs: float | None = None
+    preprocessing: str = "0..1"
+    variants: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]] = ()
+    inputs: Callable[[Mapping[str, Any]], Any] | None = None
+    builder: "Net | None" = field(default=None, repr=False, compare=False)
+
+    def input_shape(self, options: Mapping[str, Any] | None = None) -> Any:
+        """Returns the input of the model built with these options: a shape without batch, or a structure of specs."""
+        return self.inputs(options or {}) if self.inputs else self.input_size
+
+
+class Net:
+    """A registered network: its scoped function, its metadata, and the builder of its Keras model.
+
+    Args:
+        network: The scoped function, ``network(inputs, *, is_training=False, **options)``.
+        spec: What is published about it.
+    """
+
+    def __init__(self, network: Network, spec: NetSpec) -> None:
+        self.network = network
+        self.spec = replace(spec, builder=self)
+        self.__name__ = spec.name
+        self.__doc__ = network.__doc__
+        self.__wrapped__ = network  # inspect.signature and help() show the network's own arguments
+
+    def __repr__(self) -> str:
+        return f"<zoo network {self.spec.name}>"
+
+    @overload
+    def __call__(
+        self,
+        num_classes: int | None = ...,
+        *,
+        weights: str | None = ...,
+        name: str | None = ...,
+        input_shape: Any = ...,
+        seed: int | None = ...,
+        **options: Any,
+    ) -> "Model": ...
+
+    @overload
+    def __call__(
+        self, inputs: TensorLike | Sequence[TensorLike] | Mapping[str, TensorLike], *args: Any, **options: Any
+    ) -> tuple[Any, dict[str, Any]]: ...
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Builds the Keras model or, given inputs first, applies the scoped function to them.
+
+        Args:
+            *args: Nothing, or the network's own positional options (``num_classes``), to build a model; inputs first
+                to apply the function.
+            **options: The network's options. A builder also takes ``weights`` (None: new weights; the name of
+                weights that come with zoo, or a file), ``name``, ``input_shape`` and ``seed``.
+
+        Returns:
+            A built ``zoo.Model``, or what the network returns: ``(outputs, end_points)``.
+
+        Raises:
+            ValueError: An option that the network does not have, or weights that do not fit.
+            TypeError: A symbolic Keras tensor as the inputs.
+        """
+        if args and not isinstance(args[0], numbers.Integral | str | type(None)):
+            if type(args[0]).__name__ == "KerasTensor":
+                name = self.spec.name
+                raise TypeError(f"{name}: a symbolic Keras input needs the model: write zoo.{name}(...)(inputs).")
+            return self.network(*args, **options)
+        return self._build(*args, **options)
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options a builder takes, with their defaults."""
+        parameters = list(inspect.signature(self.network).parameters.values())[1:]
+        named = {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD and p.name != "is_training"}
+        return named | dict.fromkeys(_BUILDER_OPTIONS)
+
+    def _build(self, *args: Any, **options: Any) -> "Model":
+        known = self.options()
+        positional = dict(zip(known, args, strict=False))
+        if len(args) > len(known) or positional.keys() & options.keys():
+            raise TypeError(
+                f"{self.spec.name}: {args} and {sorted(options)} give an option twice, or too many options."
+            )
+        options = positional | options
+        for option in options:
+            if option not in known:
+                raise ValueError(_unknown(f"{self.spec.name} has no option", option, known, "its options are"))
+        from zoo.scoping import Model
+
+        weights, name, input_shape, seed = (options.pop(o, None) for o in _BUILDER_OPTIONS)
+        if input_shape is None:
+            input_shape = self.spec.input_shape(options)
+        model = Model(self.network, name=name or self.spec.name, input_shape=input_shape, seed=seed, **options)
+        if weights is not None:
+            from zoo.weights import bundled
+
+            bundled.load(model, self.spec.name, weights)
+        return model
+
+
+_NETS: dict[str, Net] = {}
+
+
+def register_net(spec: NetSpec) -> Callable[[Network], Net]:
+    """Registers the decorated scoped function under ``spec.name`` and turns it into a ``Net``.
+
+    Args:
+        spec: What is published about the network.
+
+    Returns:
+        A decorator from the function to its ``Net``.
+
+    Raises:
+        ValueError: The name is taken by another function.
+    """
+
+    def decorate(network: Network) -> Net:
+        taken = _NETS.get(spec.name)
+        if taken and _place(taken.network) != _place(network):
+            raise ValueError(
+                f"A network is registered once: {spec.name!r} is {_place(taken.network)} already, "
+                f"and {_place(network)} wants the same name; give it another."
+            )
+        net = _NETS[spec.name] = Net(network, spec)
+        return net
+
+    return decorate
+
+
+def list_nets(pattern: str = "*") -> list[str]:
+    """Returns the names of the registered networks that match, in natural order.
+
+    Args:
+        pattern: A glob such as ``"dense*"``; every network by default.
+
+    Returns:
+        The names, so ordered that ``densenet40`` comes before ``densenet121``. Empty when none matches.
+    """
+    _import_nets()
+    digits_as_numbers = lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]  # noqa: E731
+    return sorted(fnmatch.filter(_NETS, pattern), key=digits_as_numbers)
+
+
+def get_net(name: str) -> Net:
+    """Returns the registered ``Net`` of this name.
+
+    Args:
+        name: A name from ``list_nets()``.
+
+    Returns:
+        The ``Net``: call it to build the model.
+
+    Raises:
+        ValueError: No network has this name; the message lists the nearest.
+    """
+    if name not in _NETS:
+        _import_nets()
+    if name not in _NETS:
+        raise ValueError(_unknown("There is no network", name, _NETS, "there are"))
+    return _NETS[name]
+
+
+def create(name: str, **options: Any) -> "Model":
+    """Builds the network of this name as a Keras model.
+
+    Args:
+        name: A name from ``list_nets()``.
+        **options: The network's options, and the builder's (``weights``, ``name``, ``input_shape``, ``seed``).
+
+    Returns:
+        A built ``zoo.Model``.
+
+    Raises:
+        ValueError: No network has this name, or the network lacks one of the options.
+    """
+    return get_net(name)._build(**options)
+
+
+def _import_nets() -> None:
+    nets = import_module("zoo.nets")
+    for module in pkgutil.iter_modules(nets.__path__, "zoo.nets."):
+        import_module(module.name)
+
+
+def _place(network: Network) -> str:
+    return f"{network.__module__}.{network.__qualname__}"
+
+
+def _unknown(rule: str, name: str, known: Mapping[str, Any], all_are: str) -> str:
+    nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if nearest:
+        return f"{rule} {name!r}; did you mean {' or '.join(map(repr, nearest))}?"
+    return f"{rule} {name!r}; {all_are} {', '.join(sorted(known))}."
