@@ -1,0 +1,326 @@
+"""TF1's name-based checkpoints: read V1 and V2, write V2, restore by name with maps and patterns."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.weights.names import closest, named_variables, select_names
+
+AVERAGE_SUFFIX = "/ExponentialMovingAverage"
+_TABLE_MAGIC = bytes.fromhex("57fb808b247547db")  # the last 8 bytes of every table file, V1's and V2's index
+# What an optimizer or a training loop adds to a checkpoint: never "unexpected" when weights are restored.
+_TRAINING_NAMES = re.compile(
+    r"(^|/)(global_step|beta[12]_power|save_counter)$"
+    r"|/(Momentum|RMSProp|Adam|Adagrad|Adadelta|Ftrl|Linear)(_\d+)?$|/(ExponentialMovingAverage|local_step|biased)$"
+)
+
+
+class CheckpointNamesError(ValueError):
+    """Names in a checkpoint and in a model do not fit; lists missing, unexpected and mismatched ones together.
+
+    Args:
+        path: the checkpoint's path.
+        missing: names of the model that the checkpoint lacks.
+        unexpected: names of the checkpoint that the model lacks.
+        mismatched: one text a name with both shapes or types.
+    """
+
+    def __init__(self, path: str, missing: Sequence[str], unexpected: Sequence[str], mismatched: Sequence[str]) -> None:
+        self.missing, self.unexpected, self.mismatched = list(missing), list(unexpected), list(mismatched)
+        parts = [f"names in checkpoint {path} do not fit the model"]
+        parts += _listed("missing in the checkpoint", missing)
+        parts += _listed("in the checkpoint only", unexpected)
+        parts += _listed("different shape or type", mismatched)
+        parts.append("  choose names with include= / exclude=, rename them with name_map=, or allow the gap with ")
+        parts[-1] += "ignore_missing=True / ignore_unexpected=True"
+        super().__init__("\n".join(parts))
+
+
+class TF1Checkpoint(Mapping[str, np.ndarray]):
+    """A TF1 checkpoint as a read-only mapping of name to array; a tensor is read when it is asked for.
+
+    Args:
+        path: V1 file, V2 prefix, one of a V2 checkpoint's files, or a folder with a `checkpoint` file.
+
+    Attributes:
+        path: what TensorFlow opens: the V1 file (or its shards' prefix) or the V2 prefix.
+        format: ``"v1"`` or ``"v2"``.
+        shapes: name to shape.
+        dtypes: name to numpy data type.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        ValueError: the file is no TF1 checkpoint, or is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self.format = _resolve(os.fspath(path))
+        try:
+            self._reader = tf.train.load_checkpoint(self.path)
+        except (tf.errors.OpError, ValueError) as error:
+            raise ValueError(
+                f"{self.path} looks like a {self.format.upper()} checkpoint but cannot be read ({_first_line(error)}); "
+                "the file is damaged or cut, take another copy"
+            ) from error
+        dtypes = self._reader.get_variable_to_dtype_map()
+        shapes = self._reader.get_variable_to_shape_map()
+        self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
+        self.dtypes = {name: np.dtype(dtypes[name].as_numpy_dtype) for name in self.shapes}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.shapes:
+            raise KeyError(f"'{name}' is not in checkpoint {self.path}{closest(name, self.shapes)}")
+        try:
+            return np.asarray(self._reader.get_tensor(name))
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise ValueError(
+                f"'{name}' in checkpoint {self.path} cannot be read ({_first_line(error)}); the file is damaged"
+            ) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shapes
+
+
+def tf1_format(path: str | os.PathLike[str]) -> str | None:
+    """Says which TF1 checkpoint a path is, by its content and not by its name.
+
+    Args:
+        path: V1 file, V2 prefix, one of a V2 checkpoint's files, or a folder with a `checkpoint` file.
+
+    Returns:
+        ``"v1"``, ``"v2"``, or None when it is neither.
+    """
+    try:
+        return _resolve(os.fspath(path))[1]
+    except (ValueError, OSError):
+        return None
+
+
+def read_tf1(path: str | os.PathLike[str]) -> TF1Checkpoint:
+    """Opens a TF1 checkpoint, V1 or V2; arrays are read lazily.
+
+    Args:
+        path: V1 file (``inception_v3.ckpt``), V2 prefix (``model.ckpt-1000``), one of a V2 checkpoint's files, or a
+            folder, which means its newest checkpoint.
+
+    Returns:
+        A mapping of name to array.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        ValueError: the file is no TF1 checkpoint, or is damaged.
+    """
+    return TF1Checkpoint(path)
+
+
+def save_tf1(
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    name_map: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+) -> str:
+    """Writes a TF1 checkpoint in V2 format that `tf.compat.v1.train.Saver` restores.
+
+    Args:
+        source: a built model, or a mapping of name to variable or array.
+        path: prefix of the files to write; an existing checkpoint of that name is replaced.
+        step: written as `global_step` (int64) and appended to the prefix (``model.ckpt-1000``); None does neither.
+        name_map: model name to checkpoint name, as a dict, or as (regex, replacement) pairs that are applied in turn.
+
+    Returns:
+        The prefix written.
+
+    Raises:
+        ValueError: nothing to save, a map matches nothing, or two variables get one name.
+    """
+    variables = named_variables(source)
+    if not variables:
+        raise ValueError("nothing to save: the mapping is empty")
+    renamed = _rename(list(variables), name_map)
+    values = {renamed[name]: tf.convert_to_tensor(_value(variable)) for name, variable in variables.items()}
+    if len(values) < len(variables):
+        raise ValueError(
+            f"name_map gives {len(variables)} variables only {len(values)} different names; make it unique"
+        )
+    prefix = os.fspath(path)
+    if step is not None:
+        prefix = f"{prefix}-{step}"
+        values["global_step"] = tf.constant(step, tf.int64)
+    Path(prefix).parent.mkdir(parents=True, exist_ok=True)
+    temporary = f"{prefix}.tmp{os.getpid()}"
+    files = [".data-00000-of-00001", ".index"]
+    try:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=temporary,
+                tensor_names=list(values),
+                shape_and_slices=[""] * len(values),
+                tensors=list(values.values()),
+            )
+        # Without its index a checkpoint is not there; a crash between the two renames never mixes old and new.
+        Path(prefix + ".index").unlink(missing_ok=True)
+        for suffix in files:
+            with open(temporary + suffix, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary + suffix, prefix + suffix)
+    finally:
+        for left in glob.glob(glob.escape(temporary) + "*"):
+            os.unlink(left)
+    return prefix
+
+
+def restore_tf1(
+    model: Any,
+    path: str | os.PathLike[str] | Mapping[str, np.ndarray],
+    *,
+    name_map: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    averages: bool = False,
+    ignore_missing: bool = False,
+    ignore_unexpected: bool = False,
+) -> list[str]:
+    """Restores a model's variables from a TF1 checkpoint by name; all or nothing.
+
+    Args:
+        model: a built model, or a mapping of name to variable.
+        path: a checkpoint (see `read_tf1`), or an opened one, or any mapping of name to array.
+        name_map: model name to checkpoint name, as a dict, or as (regex, replacement) pairs that are applied in turn.
+        include: patterns of the model's names to restore; None means all. Each must match something.
+        exclude: patterns of the model's names to leave alone. Each must match something.
+        averages: take ``<name>/ExponentialMovingAverage`` where the checkpoint has it.
+        ignore_missing: leave variables alone that the checkpoint lacks.
+        ignore_unexpected: accept names that only the checkpoint has; optimizer slots, averages and the global step
+            are always accepted. With `include` or `exclude` nothing is unexpected.
+
+    Returns:
+        The model's names that were restored.
+
+    Raises:
+        CheckpointNamesError: names, shapes or types do not fit; nothing was changed.
+        ValueError: a pattern or map matches nothing, or the file is damaged.
+    """
+    values = path if isinstance(path, Mapping) else read_tf1(path)
+    where = str(getattr(values, "path", "given as a mapping"))
+    variables = named_variables(model)
+    chosen = list(variables) if include is None else select_names(variables, include)
+    if exclude is not None:
+        left_out = set(select_names(chosen, exclude))
+        chosen = [name for name in chosen if name not in left_out]
+    renamed = _rename(list(variables), name_map)
+    sources = {name: renamed[name] for name in chosen}
+    if averages:
+        found = {name: source + AVERAGE_SUFFIX for name, source in sources.items() if source + AVERAGE_SUFFIX in values}
+        if not found:
+            raise ValueError(
+                f"checkpoint {where} holds no averages (names ending in {AVERAGE_SUFFIX}); set averages=False"
+            )
+        sources |= found
+    missing = [
+        name if name == source else f"{source} (for {name})" for name, source in sources.items() if source not in values
+    ]
+    present = {name: source for name, source in sources.items() if source in values}
+    mismatched = [
+        text for name, source in present.items() if (text := _mismatch(name, variables[name], values, source))
+    ]
+    unexpected: list[str] = []
+    if include is None and exclude is None:
+        used = {*sources.values(), *renamed.values()}
+        unexpected = [name for name in values if name not in used and not _TRAINING_NAMES.search(name)]
+    if mismatched or (missing and not ignore_missing) or (unexpected and not ignore_unexpected):
+        raise CheckpointNamesError(where, missing, unexpected, mismatched)
+    if not present:
+        raise CheckpointNamesError(where, missing, list(values), [])
+    arrays = {name: values[source] for name, source in present.items()}  # all are read before the first is assigned
+    for name, array in arrays.items():
+        variables[name].assign(array)
+    return list(arrays)
+
+
+def _resolve(path: str) -> tuple[str, str]:
+    """Finds what TensorFlow has to open for a path, and its format."""
+    if os.path.isdir(path):
+        newest = tf.train.latest_checkpoint(path)
+        if newest is None:
+            raise FileNotFoundError(f"folder {path} has no `checkpoint` file that names a checkpoint; give its prefix")
+        return _resolve(newest)
+    prefix = re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", path)
+    if os.path.isfile(prefix + ".index"):
+        if not glob.glob(glob.escape(prefix) + ".data-?????-of-?????"):
+            raise FileNotFoundError(f"{prefix}.index is there but its .data-00000-of-00001 file is not; copy both")
+        return prefix, "v2"
+    if os.path.isfile(path):
+        return path, _v1_or_raise(path)
+    shards = sorted(glob.glob(glob.escape(path) + "-?????-of-?????"))
+    if shards:
+        return path + "-?????-of-?????", _v1_or_raise(shards[0])
+    raise FileNotFoundError(f"no checkpoint at {path}; give a V1 file, the prefix of a V2 checkpoint, or its folder")
+
+
+def _v1_or_raise(path: str) -> str:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - len(_TABLE_MAGIC)))
+        if file.read() != _TABLE_MAGIC:
+            raise ValueError(f"{path} is not a TF1 checkpoint, or its end is cut off (it does not end as one)")
+    return "v1"
+
+
+def _rename(names: Sequence[str], name_map: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
+    """Maps each model name to its checkpoint name; a map or rule that changes nothing is an error."""
+    if name_map is None:
+        return {name: name for name in names}
+    if isinstance(name_map, Mapping):
+        for name in name_map:
+            if name not in names:
+                raise ValueError(f"name_map has '{name}', which is no variable of the model{closest(name, names)}")
+        return {name: name_map.get(name, name) for name in names}
+    renamed = {name: name for name in names}
+    for pattern, replacement in name_map:
+        if not any(re.search(pattern, name) for name in renamed.values()):
+            raise ValueError(f"name_map's regex '{pattern}' matches none of the {len(names)} names")
+        renamed = {name: re.sub(pattern, replacement, old) for name, old in renamed.items()}
+    return renamed
+
+
+def _mismatch(name: str, variable: Any, values: Mapping[str, np.ndarray], source: str) -> str:
+    """Words a difference of shape or kind of type between a variable and a stored tensor; empty when they fit."""
+    if isinstance(values, TF1Checkpoint):
+        shape, dtype = values.shapes[source], values.dtypes[source]
+    else:
+        shape, dtype = tuple(np.shape(values[source])), np.asarray(values[source]).dtype
+    want, kind = tuple(variable.shape), np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
+    if shape != want:
+        return f"{name}: the model has {list(want)}, the checkpoint {list(shape)}"
+    if np.issubdtype(dtype, np.number) != np.issubdtype(kind, np.number) and dtype.kind not in "V":
+        return f"{name}: the model has {kind}, the checkpoint {dtype}"
+    return ""
+
+
+def _value(variable: Any) -> Any:
+    return variable.value if hasattr(variable, "value") and not callable(variable.value) else variable
+
+
+def _listed(title: str, names: Sequence[str], most: int = 20) -> list[str]:
+    if not names:
+        return []
+    more = [f"    and {len(names) - most} more"] if len(names) > most else []
+    return [f"  {title} ({len(names)}):", *(f"    {name}" for name in names[:most]), *more]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
