@@ -1,0 +1,268 @@
+"""The rules of TF1's variables, applied by one custom getter, also inside Keras 3 models and in eager mode.
+
+A *frame* is one run of a scoped function over one store of variables. While a frame is active, one custom getter at the
+root of the variable scopes answers every `get_variable`, whether zoo's, TensorFlow's or tf_slim's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+VariableScope = tf.compat.v1.VariableScope
+get_variable_scope = tf.compat.v1.get_variable_scope
+
+_TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "zoo.layers")
+
+
+class ScopeError(ValueError):
+    """A rule of variable scopes was broken: a name made twice, missing, or of another shape or type."""
+
+
+class Store(Protocol):
+    """Where a frame's variables live: a `zoo.Model` or a `variable_store`."""
+
+    seed: int
+    compute_dtype: str
+
+    def lookup(self, name: str) -> tf.Variable | None:
+        """Returns the variable of that full name, or None."""
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any) -> Any:
+        """Makes the variable `name` and returns it."""
+
+    def is_frozen(self, scope: str) -> bool:
+        """Whether the scope of that full name is frozen."""
+
+    def next_seed(self) -> tf.Tensor:
+        """A new int32[2] seed for this run."""
+
+
+class Frame:
+    """One run of a scoped function: which names were asked for, what was collected, which seeds were drawn."""
+
+    def __init__(self, store: Store, *, lenient: bool = False) -> None:
+        self.store = store
+        self.lenient = lenient
+        self.seen: dict[str, str] = {}
+        self.collections: dict[Any, list[Any]] = {}
+        self.native = False
+        self.creating: str | None = None
+        self._run_seed: tf.Tensor | None = None
+        self._draws = 0
+
+    @contextlib.contextmanager
+    def entered(self, dtype: tf.DType = tf.float32) -> Iterator[Frame]:
+        """Makes this the active frame, at the root of the variable scopes and with fresh `default_name` counters."""
+        root = VariableScope(False, custom_getter=_root_getter, use_resource=True, dtype=dtype)
+        token = _FRAME.set(self)
+        try:
+            with tf.compat.v1.variable_scope(root, auxiliary_name_scope=False) as scope:
+                scope._reuse = False  # TensorFlow forces AUTO_REUSE in eager mode
+                # re-entering a scope object saved the counters and will restore them
+                tf.compat.v1.get_collection_ref(("__varscope",))[0].variable_scopes_count.clear()
+                yield self
+        finally:
+            _FRAME.reset(token)
+
+    def random_seed(self, seed: int | None) -> tf.Tensor:
+        """The next int32[2] seed of this run (of the variable being made, while one is)."""
+        if self.creating is not None:
+            key = zlib.crc32(self.creating.encode()) & 0x7FFFFFFF
+            return tf.constant([self.store.seed & 0x7FFFFFFF, key] if seed is None else [seed, 0], tf.int32)
+        if self._run_seed is None:
+            self._run_seed = self.store.next_seed()
+        if seed is not None:
+            return tf.stack([tf.constant(seed, tf.int32), self._run_seed[1]])
+        self._draws += 1
+        return tf.random.experimental.stateless_fold_in(self._run_seed, self._draws)
+
+    def get(
+        self, name: str, shape: Any, dtype: Any, initializer: Any, reuse: Any, partitioner: Any = None, **how: Any
+    ) -> Any:
+        """Answers one `get_variable(name)` by TF1's rules: share, make, or say what is wrong."""
+        strict = not (self.lenient and tf.executing_eagerly())
+        if strict:
+            _check_reuse(name, reuse, self.seen)
+        found = self.store.lookup(name)
+        if found is None:
+            if partitioner is not None:
+                raise ScopeError(
+                    f"Variable {name!r}: a partitioner has no meaning inside a model. Use "
+                    "tf.distribute.ParameterServerStrategy(variable_partitioner=...) or a TF1 graph."
+                )
+            where = caller()
+            found = self._create(name, shape, dtype, initializer, where, **how)
+        else:
+            _check_match(name, found, shape, dtype)
+        if strict:
+            self.seen[name] = self.seen.get(name) or caller()
+        return found
+
+    def _create(self, name: str, shape: Any, dtype: Any, initializer: Any, where: str, **how: Any) -> Any:
+        full_shape, dtype, initial = _initial_value(name, shape, dtype, initializer)
+
+        def make() -> Any:
+            self.creating = name
+            try:
+                return initial()
+            finally:
+                self.creating = None
+
+        return self.store.create(name, full_shape, dtype, make, where=where, **how)
+
+
+_FRAME: ContextVar[Frame | None] = ContextVar("zoo_frame", default=None)
+
+
+def current_frame() -> Frame | None:
+    """Returns the active frame, or None outside any model and `variable_store`."""
+    return _FRAME.get()
+
+
+def caller() -> str:
+    """Returns `file:line` of the innermost user code, for messages."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(_TF_PACKAGES):
+            break
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _check_reuse(name: str, reuse: Any, seen: Mapping[str, str]) -> None:
+    scope = name.rpartition("/")[0]
+    if reuse is True and name not in seen:
+        raise ScopeError(
+            f"Variable {name} does not exist, or was not created with get_variable() in this run, but scope {scope!r} has "
+            "reuse=True, which only shares what is already there. Did you mean to set reuse=zoo.AUTO_REUSE, or to make the "
+            f"variable first? Names made so far in that scope: {[n for n in seen if n.rpartition('/')[0] == scope]}."
+        )
+    if not reuse and name in seen:
+        raise ScopeError(
+            f"Variable {name} already exists, disallowed: it was made at {seen[name]} and is asked for again at {caller()}, and "
+            f"scope {scope!r} does not reuse. Did you mean to set reuse=True or reuse=zoo.AUTO_REUSE in the variable_scope, "
+            "or another name?"
+        )
+
+
+def _check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
+    if shape is not None and not found.shape.is_compatible_with(shape):
+        raise ScopeError(
+            f"Trying to share variable {name}, but specified shape {tf.TensorShape(shape)} and found shape {found.shape}. "
+            "Ask for the shape it was made with, or use another name or scope."
+        )
+    if dtype is not None and tf.as_dtype(dtype).base_dtype != found.dtype.base_dtype:
+        raise ScopeError(
+            f"Trying to share variable {name}, but specified dtype {tf.as_dtype(dtype).name} and found dtype "
+            f"{found.dtype.base_dtype.name}. Ask for the dtype it was made with, or use another name or scope."
+        )
+
+
+def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> tuple[tuple[int, ...], tf.DType, Callable[[], Any]]:
+    """Resolves shape, dtype and initial value as TF1's variable store does."""
+    static = tf.TensorShape(shape)
+    if inspect.isclass(initializer):
+        initializer = initializer()
+    if initializer is None:
+        initializer = _default_initializer(name, tf.as_dtype(dtype or tf.float32))
+    if not callable(initializer):
+        if shape is not None:
+            raise ScopeError(
+                f"Variable {name}: if initializer is a constant, do not specify shape. Received: shape={shape}. "
+                "Drop the shape, or use a constant_initializer."
+            )
+        value = tf.convert_to_tensor(initializer)
+        value_dtype = value.dtype.base_dtype
+        if dtype is not None and tf.as_dtype(dtype).base_dtype != value_dtype:
+            raise ScopeError(
+                f"Variable {name}: Initializer type '{value_dtype.name}' and explicit dtype '{tf.as_dtype(dtype).name}' don't match."
+            )
+        return tuple(value.shape.as_list()), value_dtype, lambda: _lifted(name, value)
+    dtype = tf.as_dtype(dtype or tf.float32).base_dtype
+    if static.is_fully_defined():
+        dims = tuple(static.as_list())
+        return dims, dtype, lambda: initializer(dims, dtype=dtype)
+    if shape is None and not _required_arguments(initializer):
+        with tf.init_scope():
+            value = tf.convert_to_tensor(initializer())
+        return tuple(value.shape.as_list()), value.dtype, lambda: value
+    raise ScopeError(
+        f"Variable {name} did not get a complete shape: shape={shape}. Its initializer {initializer!r} needs one: pass shape=[...] "
+        "with known sizes, or a constant initializer without shape."
+    )
+
+
+def _default_initializer(name: str, dtype: tf.DType) -> Callable[..., Any]:
+    if dtype.is_floating:
+        return tf.compat.v1.glorot_uniform_initializer()
+    if dtype.is_integer or dtype.is_bool or dtype == tf.string:
+        return tf.compat.v1.zeros_initializer()
+    raise ScopeError(f"An initializer for variable {name} of {dtype.name} is required.")
+
+
+def _required_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def _lifted(name: str, value: tf.Tensor) -> tf.Tensor:
+    """Evaluates a symbolic initial value (`other.initialized_value()`, `other * 2`) outside the graph being traced."""
+    if hasattr(value, "numpy"):
+        return value
+    constant = tf.get_static_value(value)
+    if constant is not None:
+        return tf.constant(constant)
+    graph = value.graph
+    outside = {inner.name: outer for outer, inner in graph.captures}
+    definition = graph.as_graph_def()
+    with tf.init_scope():
+        wrapped = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
+        try:
+            function = wrapped.prune([wrapped.graph.get_tensor_by_name(n) for n in outside], value.name)
+            return function(*outside.values())
+        except (ValueError, tf.errors.InvalidArgumentError) as error:
+            raise ScopeError(
+                f"Variable {name}: its initial value depends on the network's input, which is not known when variables are "
+                "made. Use an initializer, or a value that depends on other variables and constants only."
+            ) from error
+
+
+def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    """The custom getter at the root of every frame."""
+    frame = _FRAME.get()
+    if frame is None:  # a scope object of a model, entered outside it
+        return getter(name, *args, **kwargs)
+    bound = _GETTER_SIGNATURE.bind(name, *args, **kwargs).arguments
+    bound.update(bound.pop("rest", {}))
+    if tf.executing_eagerly():
+        bound["reuse"] = get_variable_scope().reuse
+    variable = frame.get(**{k: bound.get(k) for k in _GETTER_ARGUMENTS})
+    foreign = not frame.native and frame.store.compute_dtype in ("bfloat16", "float16")
+    if foreign and variable.shape.rank >= 2 and variable.dtype.base_dtype == tf.float32:
+        return tf.cast(variable, frame.store.compute_dtype)
+    return variable
+
+
+def _getter_arguments(
+    name: Any, shape: Any = None, dtype: Any = None, initializer: Any = None, regularizer: Any = None, reuse: Any = None, **rest: Any
+) -> None:
+    """The positional order in which TF1 calls custom getters."""
+
+
+_GETTER_SIGNATURE = inspect.signature(_getter_arguments)
+_GETTER_ARGUMENTS = (
+    *("name", "shape", "dtype", "initializer", "regularizer", "reuse", "trainable", "collections", "partitioner"),
+    *("constraint", "synchronization", "aggregation"),
+)

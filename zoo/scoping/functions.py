@@ -1,0 +1,69 @@
+"""Which functions a saved model may name: those registered here, and no others."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+@overload
+def register_function(name: FunctionT) -> FunctionT: ...
+@overload
+def register_function(name: str | None = None) -> Callable[[FunctionT], FunctionT]: ...
+def register_function(name: Any = None) -> Any:
+    """Lets saved models name this function, as `@zoo.register_function` or `@zoo.register_function("name")`.
+
+    Needed for a network, and for a function given as an option, of a model that is saved to a `.keras` file.
+
+    Args:
+      name: The name in files; default: the function's own.
+
+    Returns:
+      The decorator, or the function itself.
+
+    Raises:
+      ValueError: The name is taken by another function.
+    """
+    if callable(name):
+        return register_function(None)(name)
+
+    def register(function: FunctionT) -> FunctionT:
+        key = name or function.__name__
+        taken = _FUNCTIONS.setdefault(key, function)
+        if taken is not function and (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
+            raise ValueError(
+                f"A registered name belongs to one function: {key!r} is {taken.__module__}.{taken.__qualname__}. Received: "
+                f"{function.__module__}.{function.__qualname__}. Give another name: @zoo.register_function('...')."
+            )
+        _FUNCTIONS[key] = function
+        return function
+
+    return register
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Returns the name under which `function` was registered; ValueError tells how if it was not."""
+    for name, known in _FUNCTIONS.items():
+        if known is function:
+            return name
+    name = getattr(function, "__qualname__", repr(function))
+    raise ValueError(
+        f"Only registered functions can be saved in a model file. Received: {name}. Put @zoo.register_function above its "
+        "definition, and import that module before you load the file."
+    )
+
+
+def find_function(name: str, module: str = "") -> Callable[..., Any]:
+    """Returns the registered function of that name; of zoo's own modules, `module` is imported first."""
+    if name not in _FUNCTIONS and module.startswith("zoo.nets."):
+        importlib.import_module(module)
+    if name not in _FUNCTIONS:
+        raise ValueError(
+            f"A model file may name registered functions only. Received: {name!r}. Put @zoo.register_function({name!r}) above "
+            f"its definition and import that module before loading. Registered now: {sorted(_FUNCTIONS)}."
+        )
+    return _FUNCTIONS[name]

@@ -1,0 +1,76 @@
+"""A variable scope as a Keras sublayer, and how its variables are saved by name."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+if TYPE_CHECKING:
+    from zoo.scoping.model import Model
+
+
+class Scope(keras.layers.Layer):
+    """One variable scope of a model: it owns the scope's variables and holds the scopes inside it.
+
+    `trainable = False` freezes it, at any time: also after `compile`.
+    """
+
+    def __init__(self, name: str, path: str, model: Model) -> None:
+        super().__init__(name=name, autocast=False, dtype=model.dtype_policy)
+        self.path_name = path
+        self.own: list[str] = []
+        self._model = weakref.ref(model)
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        """A scope computes nothing by itself."""
+        raise NotImplementedError(f"Scope {self.path_name!r} holds variables and computes nothing. Call the model instead.")
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the variables of this scope are trained, and its batch norm uses batch statistics."""
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        model = self._model() if hasattr(self, "_model") else None
+        if model is not None:
+            model.retrace()
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes this scope's variables by name."""
+        save_named(self, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads this scope's variables by name."""
+        load_named(self, store, self.path_name)
+
+
+def save_named(layer: Any, store: Any) -> None:
+    """Writes the variables that `layer` owns into `store` under their own names."""
+    for weight in [*layer._trainable_variables, *layer._non_trainable_variables]:
+        store[weight.name] = weight
+
+
+def load_named(layer: Any, store: Any, scope: str) -> None:
+    """Reads the variables that `layer` owns from `store`, by name.
+
+    Raises:
+      ValueError: Names or shapes in the file are not the layer's.
+    """
+    own = {w.name: w for w in [*layer._trainable_variables, *layer._non_trainable_variables]}
+    if set(store.keys()) != set(own):
+        raise ValueError(
+            f"The file must hold the variables of scope {scope!r}. Missing: {sorted(set(own) - set(store.keys()))}, unexpected: "
+            f"{sorted(set(store.keys()) - set(own))}. Build the model with the options it was saved with."
+        )
+    for name, weight in own.items():
+        if tuple(store[name].shape) != tuple(weight.shape):
+            raise ValueError(
+                f"Variable {scope}/{name} has shape {tuple(weight.shape)} in the model and {tuple(store[name].shape)} in the file. "
+                "Build the model with the options it was saved with, or pass skip_mismatch=True."
+            )
+        weight.assign(store[name])

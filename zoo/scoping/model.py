@@ -1,0 +1,347 @@
+"""A scoped function as a Keras 3 model: its variable scopes become sublayers, its variables keep their TF1 names."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from zoo.scoping.features import Features
+from zoo.scoping.frames import Frame, ScopeError
+from zoo.scoping.freezing import FreezingMixin, find_name
+from zoo.scoping.functions import find_function, function_name
+from zoo.scoping.layer import Scope, load_named, save_named
+from zoo.scoping.specs import as_specs, spec_of, specs_from_config, specs_to_config
+from zoo.scoping.variables import default_collections
+
+Network = Callable[..., Any]
+
+
+@dataclass
+class _Book:
+    """What a model knows of its scopes and variables, by full name; a plain object, so that Keras does not track it twice."""
+
+    scopes: dict[str, Scope] = field(default_factory=dict)
+    weights: dict[str, keras.Variable] = field(default_factory=dict)
+    raw: dict[str, tf.Variable] = field(default_factory=dict)
+    collections: dict[str, list[tf.Variable]] = field(default_factory=dict)
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    building: bool = False
+    generator: keras.random.SeedGenerator | None = None
+    input_specs: Any = None
+    output_specs: Any = None
+    end_point_specs: dict[str, Any] = field(default_factory=dict)
+
+
+@keras.saving.register_keras_serializable(package="zoo")
+class Model(FreezingMixin, keras.Model):
+    """A scoped function as a Keras 3 model.
+
+    Args:
+      network: Function `(inputs, *, is_training=False, **options)` that returns outputs, or `(outputs, end_points)`.
+      name: Name of the model; variables do not carry it. Default: the function's name.
+      input_shape: Shape of the input without the batch, or a structure of `tf.TensorSpec` or `keras.KerasTensor`: builds the
+        model now. Default: built at the first call.
+      seed: Seed of initializers and dropout; default: drawn from Python's `random`, so `keras.utils.set_random_seed` fixes it.
+      dtype: Keras dtype policy (`"mixed_bfloat16"`, ...); default: the global one. Variables are float32 under mixed policies,
+        outputs are cast back to float32.
+      trainable: False freezes the whole model.
+      **options: Keyword arguments of the network.
+
+    Raises:
+      TypeError: `network` cannot be called, or does not take one of the options.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        name: str | None = None,
+        input_shape: Any = None,
+        seed: int | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        **options: Any,
+    ) -> None:
+        if not callable(network):
+            raise TypeError(f"A network is a function (inputs, *, is_training, **options). Received: {network!r}.")
+        super().__init__(name=name or getattr(network, "__name__", "model").strip("<>"), dtype=dtype, autocast=False)
+        self.network = network
+        self.options = options
+        self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
+        self.own: list[str] = []
+        self.path_name = ""
+        # plain containers that Keras must not track again: the scopes and weights are tracked as attributes
+        self.book = _Book()
+        self.trainable = trainable
+        if input_shape is not None:
+            self.build(as_specs(input_shape, self.input_dtype, batch=True))
+
+    # ---- building -------------------------------------------------------------------------------------------------
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Runs the network; the first call builds the model from the input's shapes and types."""
+        if not self.built:
+            self.build(tf.nest.map_structure(spec_of, inputs))
+        return super().__call__(inputs, *args, **kwargs)
+
+    def build(self, input_shape: Any) -> None:
+        """Traces the network on symbolic inputs, so that all its variables exist; runs nothing.
+
+        Args:
+          input_shape: Shape with the batch (None is any), or a structure of `tf.TensorSpec`.
+        """
+        specs = as_specs(input_shape, self.input_dtype, batch=False)
+        self.book.input_specs = specs
+        self.book.building = True
+        graph = tf.__internal__.FuncGraph("zoo_build")
+        try:
+            with graph.as_default():
+                inputs = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), specs)
+                outputs, end_points, _ = self._run(inputs, training=True)
+        finally:
+            self.book.building = False
+        self.book.output_specs = tf.nest.map_structure(spec_of, outputs)
+        self.book.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
+        self.built = True
+
+    # ---- the store of variables: what a frame asks for --------------------------------------------------------------
+
+    def lookup(self, name: str) -> tf.Variable | None:
+        """Returns the `tf.Variable` of that full name, or None."""
+        return self.book.raw.get(name)
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any) -> tf.Variable:
+        """Makes the weight of that full name in the sublayer of its scope."""
+        if not self.book.building:
+            raise ScopeError(
+                f"Variable {name} is new: it was not made when the model {self.name!r} was built (with is_training=True), and is "
+                f"asked for at {how['where']}. Make the same variables in training and in inference."
+            )
+        scope, _, leaf = name.rpartition("/")
+        trainable = how["trainable"] is not False
+        owner = self._scope(scope)
+        regularizer = how["regularizer"]
+        above = scope.rpartition("/")[0]  # Keras adds the last part
+        with tf.init_scope(), tf.compat.v1.name_scope(f"{above}/" if above else None):
+            weight = owner.add_weight(
+                shape=shape,
+                initializer=lambda *_, **__: initial(),
+                dtype=dtype.name,
+                trainable=trainable,
+                autocast=False,
+                regularizer=None if regularizer is None else lambda v: _value_or_zero(regularizer(tf.convert_to_tensor(v))),
+                constraint=how["constraint"],
+                aggregation=_aggregation(how["aggregation"], trainable, dtype),
+                name=leaf,
+            )
+        raw = weight._value  # the tf.Variable itself: `value` is a cast copy inside another layer's autocast scope
+        self.book.weights[name] = weight
+        self.book.raw[name] = raw
+        owner.own.append(name)
+        for key in how["collections"] or default_collections(trainable):
+            self.book.collections.setdefault(key, []).append(raw)
+        return raw
+
+    def _scope(self, path: str) -> Model | Scope:
+        """The sublayer of a scope, made with its parents when new."""
+        if not path:
+            return self
+        if path not in self.book.scopes:
+            parent_path, _, leaf = path.rpartition("/")
+            parent = self._scope(parent_path)
+            scope = self.book.scopes[path] = Scope(leaf or "_", path, self)
+            setattr(parent, f"{leaf}_" if hasattr(parent, leaf) or not leaf else leaf, scope)
+        return self.book.scopes[path]
+
+    def is_frozen(self, scope: str) -> bool:
+        """Whether the scope of that full name is frozen."""
+        if not self.trainable:
+            return True
+        while scope and scope not in self.book.scopes:
+            scope = scope.rpartition("/")[0]
+        return bool(scope) and not self.book.scopes[scope].trainable
+
+    def next_seed(self) -> tf.Tensor:
+        """A new int32[2] seed for one run; each replica under tf.distribute gets its own."""
+        if self.book.building and self.book.generator is None:
+            with tf.init_scope():
+                self.book.generator = keras.random.SeedGenerator(self.seed & 0x7FFFFFFF, name="dropout_seed")
+            self.seed_generator = self.book.generator
+        seed = tf.cast(self.book.generator.next(), tf.int32)
+        context = tf.distribute.get_replica_context()
+        if context is not None and context.num_replicas_in_sync > 1:
+            seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
+        return seed
+
+    def variables_in(self, collection: str) -> list[tf.Variable]:
+        """The model's variables in that collection."""
+        return list(self.book.collections.get(collection, ()))
+
+    # ---- running ----------------------------------------------------------------------------------------------------
+
+    def _run(self, inputs: Any, training: Any) -> tuple[Any, dict[str, Any], Frame]:
+        inputs = self._in_compute_dtype(inputs)
+        frame = Frame(self, lenient=not self.book.building)
+        with frame.entered(tf.as_dtype(self.variable_dtype)):
+            result = self.network(inputs, is_training=training, **self.options)
+        outputs, end_points = result, {}
+        if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
+            outputs, end_points = result[0], dict(result[1])
+        return tf.nest.map_structure(self._in_variable_dtype, outputs), end_points, frame
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Returns the network's outputs."""
+        return self._run(inputs, False if training is None else training)[0]
+
+    def _in_compute_dtype(self, inputs: Any) -> Any:
+        def cast(x: Any) -> Any:
+            x = tf.convert_to_tensor(x) if not hasattr(x, "dtype") or not tf.is_tensor(x) else x
+            return tf.cast(x, self.compute_dtype) if x.dtype.is_floating and x.dtype.name != self.compute_dtype else x
+
+        return tf.nest.map_structure(cast, inputs)
+
+    def _in_variable_dtype(self, x: Any) -> Any:
+        half = tf.is_tensor(x) and x.dtype in (tf.float16, tf.bfloat16)
+        return tf.cast(x, self.variable_dtype) if half else x
+
+    @property
+    def input_dtype(self) -> str:
+        """The type taken for inputs of which only the shape is known."""
+        return self.variable_dtype
+
+    # ---- looking up -------------------------------------------------------------------------------------------------
+
+    @property
+    def variable_names(self) -> list[str]:
+        """The full TF1 names of all variables, in order of creation: the names in checkpoints."""
+        self._need_built()
+        return list(self.book.weights)
+
+    def variable(self, name: str) -> keras.Variable:
+        """Returns the variable of that full name, or name relative to the network's root scope (`conv1/weights`)."""
+        self._need_built()
+        return self.book.weights[find_name(name, self.book.weights, "variable")]
+
+    @property
+    def scope_names(self) -> list[str]:
+        """The full names of all variable scopes, in order of creation."""
+        self._need_built()
+        return list(self.book.scopes)
+
+    def get_layer(self, name: str | None = None, index: int | None = None) -> keras.layers.Layer:
+        """Returns the sublayer of a variable scope, by full or relative name, or by index in order of creation."""
+        self._need_built()
+        if name is None:
+            if index is None:
+                raise ValueError("get_layer needs a name or an index. Received: neither.")
+            return list(self.book.scopes.values())[index]
+        return self.book.scopes[find_name(name, self.book.scopes, "variable scope")]
+
+    def end_points(self, inputs: Any, training: bool = False) -> dict[str, Any]:
+        """Runs the network and returns its end points: name -> tensor."""
+        inputs = self._ready(inputs)
+        return self._run(inputs, training)[1]
+
+    def features(self, inputs: Any, name: str) -> Any:
+        """Returns one end point; in a graph nothing else is computed (eager calls run a compiled function)."""
+        inputs = self._ready(inputs)
+        key = find_name(name, self.book.end_point_specs, "end point")
+        if not tf.executing_eagerly():
+            return self._run(inputs, False)[1][key]
+        if key not in self.book.functions:
+            self.book.functions[key] = tf.function(lambda x: self._run(x, False)[1][key])
+        return self.book.functions[key](inputs)
+
+    def feature_model(self, name: str) -> keras.Model:
+        """Returns a functional `keras.Model` from the inputs to one end point, sharing this model's weights."""
+        self._need_built()
+        find_name(name, self.book.end_point_specs, "end point")
+        inputs = tf.nest.map_structure(
+            lambda s: keras.KerasTensor(s.shape.as_list(), dtype=s.dtype.name), self.book.input_specs
+        )
+        inputs = tf.nest.map_structure(lambda t: keras.Input(batch_shape=t.shape, dtype=t.dtype), inputs)
+        return keras.Model(inputs, Features(self, name)(inputs), name=f"{self.name}_features")
+
+    def get_collection(self, name: str, inputs: Any = None) -> list[Any]:
+        """Returns the variables in a collection, and, given inputs, what one run of the network adds to it."""
+        self._need_built()
+        added = [] if inputs is None else self._run(self._ready(inputs), False)[2].collections.get(name, [])
+        return [*self.variables_in(name), *added]
+
+    def _ready(self, inputs: Any) -> Any:
+        inputs = tf.nest.map_structure(lambda x: x if tf.is_tensor(x) else tf.convert_to_tensor(x), inputs)
+        if not self.built:
+            self.build(tf.nest.map_structure(spec_of, inputs))
+        return inputs
+
+    def _need_built(self) -> None:
+        if not self.built:
+            raise ValueError(
+                f"Model {self.name!r} has no variables yet: it is built from its input's shape. Pass input_shape=(32, 32, 1) when "
+                "you make it, or call it once."
+            )
+
+    # ---- saving -----------------------------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """The network's registered name and its options."""
+        options = {k: {"function": function_name(v)} if callable(v) else v for k, v in self.options.items()}
+        return {
+            "network": function_name(self.network),
+            "module": self.network.__module__,
+            "name": self.name,
+            "seed": self.seed,
+            "trainable": self.trainable,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "options": keras.saving.serialize_keras_object(options),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Model:
+        """Makes the model again; only registered networks and functions are found."""
+        config = dict(config)
+        network = find_function(config.pop("network"), config.pop("module", ""))
+        options = keras.saving.deserialize_keras_object(config.pop("options"))
+        options = {k: find_function(v["function"]) if _names_function(v) else v for k, v in options.items()}
+        config["dtype"] = keras.saving.deserialize_keras_object(config["dtype"])
+        return cls(network, **config, **options)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """The inputs' shapes and types."""
+        if not self.built:
+            return None
+        return {"inputs": specs_to_config(self.book.input_specs)}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """Builds from `get_build_config`'s shapes and types."""
+        self.build(specs_from_config(config["inputs"]))
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the variables outside any scope by name."""
+        save_named(self, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads the variables outside any scope by name."""
+        load_named(self, store, "")
+
+
+def _names_function(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"function"}
+
+
+def _aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:
+    """How replicas agree on an assigned value: the mean of statistics, the first replica's counters."""
+    if asked not in (None, tf.VariableAggregation.NONE):
+        return tf.VariableAggregation(asked).name.lower() if not isinstance(asked, str) else asked
+    if trainable:
+        return "none"
+    return "mean" if dtype.is_floating else "only_first_replica"
+
+
+def _value_or_zero(loss: tf.Tensor | None) -> tf.Tensor:
+    return tf.zeros([]) if loss is None else loss

@@ -1,0 +1,244 @@
+"""Variables by name: TF1's `get_variable` and `variable_scope`, with TF1's rules, in a model, a graph and eager mode."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from zoo.scoping.frames import _FRAME, Frame, ScopeError, VariableScope, _root_getter, current_frame, get_variable_scope
+
+AUTO_REUSE = tf.compat.v1.AUTO_REUSE
+no_regularizer = tf.compat.v1.no_regularizer
+
+
+def in_graph() -> bool:
+    """Returns True in a plain TF1 graph, where update ops are collected; False in a model, eager mode and `tf.function`."""
+    if _FRAME.get() is not None or tf.executing_eagerly():
+        return False
+    with tf.init_scope():
+        return not tf.executing_eagerly()
+
+
+def outside_error(what: str) -> RuntimeError:
+    """The error for scoped code that stands nowhere."""
+    return RuntimeError(
+        f"{what} was called outside any model, variable_store and TF1 graph, where nothing would keep or share the variable. "
+        "Wrap the function: model = zoo.Model(network), call it inside `with zoo.variable_store():` to try things in eager "
+        "mode, or inside `with tf.Graph().as_default():`."
+    )
+
+
+def get_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Callable[[tf.Tensor], tf.Tensor | None] | None = None,
+    trainable: bool | None = None,
+    collections: list[str] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Gets the variable `name` of the current variable scope, or makes it (TF1's `tf.get_variable`, with its rules).
+
+    Args:
+      name: Name inside the current scope; the full name is `scope/name`.
+      shape: Shape of a new variable, or the shape to check of a shared one.
+      dtype: Type; default: the scope's, float32 at the root.
+      initializer: Callable `(shape, dtype=...)`, a class of those, a constant, a tensor, or a callable without arguments;
+        default: the scope's, else Glorot uniform for floats and zeros for integers.
+      regularizer: Function of the variable that gives its loss, counted once; default: the scope's.
+      trainable: Default True.
+      collections: Names of collections; default global variables, and trainable ones if it is.
+      **kwargs: TF1's other arguments (`caching_device`, `partitioner`, `constraint`, `custom_getter`, `synchronization`, ...).
+
+    Returns:
+      A `tf.Variable` (float32 also under mixed precision).
+
+    Raises:
+      ScopeError: Made twice without reuse, missing under `reuse=True`, or another shape or dtype than the shared one.
+      RuntimeError: Called outside any model, `variable_store` and graph.
+
+    Source: TensorFlow 1, "Sharing variables".
+    """
+    frame = _FRAME.get()
+    if frame is None:
+        if not in_graph():
+            raise outside_error(f"get_variable({name!r})")
+        return tf.compat.v1.get_variable(
+            name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
+        )
+    if frame.lenient and not kwargs and tf.executing_eagerly():  # the hot path: an eager call of a built model
+        scope = get_variable_scope()
+        if scope.custom_getter is _root_getter:
+            found = frame.store.lookup(f"{scope.name}/{name}" if scope.name else name)
+            if found is not None:
+                return found
+    before, frame.native = frame.native, True
+    try:
+        return tf.compat.v1.get_variable(
+            name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
+        )
+    finally:
+        frame.native = before
+
+
+def variable_scope(
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None = None,
+    values: Any = None,
+    *,
+    reuse: Any = None,
+    auxiliary_name_scope: bool = True,
+    **kwargs: Any,
+) -> contextlib.AbstractContextManager[VariableScope]:
+    """Opens a scope for variables (TF1's `tf.variable_scope`, with its rules, in eager mode too).
+
+    Args:
+      name_or_scope: A name, put after the current scope's; or a scope object, to jump back to it; or None with `default_name`.
+      default_name: Name made unique by a counter (`conv`, `conv_1`, ...), used when `name_or_scope` is None.
+      values: Tensors that the scope's ops take.
+      reuse: True shares only what is there, AUTO_REUSE shares or makes, None inherits. False inherits too: it cannot undo True.
+      auxiliary_name_scope: Whether to open a name scope for ops too.
+      **kwargs: Inherited by what is inside: `initializer`, `regularizer`, `caching_device`, `partitioner`, `custom_getter`,
+        `dtype`, `use_resource`; and `constraint`, which is not inherited.
+
+    Returns:
+      A context manager that gives the `VariableScope`.
+
+    Raises:
+      ValueError: `reuse` is none of True, False, None and AUTO_REUSE, or True with a `default_name` only.
+      RuntimeError: Entered outside any model, `variable_store` and graph.
+    """
+    frame = _FRAME.get()
+    if frame is None and not in_graph():
+        raise outside_error(f"variable_scope({name_or_scope!r})")
+    if frame is not None and isinstance(name_or_scope, VariableScope) and name_or_scope.custom_getter is None:
+        kwargs.setdefault("custom_getter", _root_getter)  # a scope object made outside the model
+    scope = tf.compat.v1.variable_scope(
+        name_or_scope, default_name, values, reuse=reuse, auxiliary_name_scope=auxiliary_name_scope, **kwargs
+    )
+    if frame is None or frame.lenient or not tf.executing_eagerly():
+        return scope
+    return _eager_scope(scope, name_or_scope if isinstance(name_or_scope, VariableScope) else get_variable_scope(), reuse)
+
+
+@contextlib.contextmanager
+def _eager_scope(scope: Any, base: VariableScope, reuse: Any) -> Iterator[VariableScope]:
+    """Keeps the reuse flag that TensorFlow drops in eager mode."""
+    flag = reuse or base.reuse
+    with scope as entered:
+        entered._reuse = flag
+        yield entered
+
+
+class variable_store:  # noqa: N801 - used like a function
+    """Keeps and shares variables in eager mode, with TF1's rules: `with zoo.variable_store() as store: ...`.
+
+    The store may be entered again; what it holds stays. `store.variables` maps full names to variables.
+
+    Args:
+      seed: Seed of initializers and dropout; default: drawn from Python's `random`, so `keras.utils.set_random_seed` fixes it.
+    """
+
+    compute_dtype = "float32"
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
+        self.variables: dict[str, tf.Variable] = {}
+        self._frame = Frame(self)
+        self._generator = tf.random.Generator.from_seed(self.seed)
+        self._entered: list[contextlib.AbstractContextManager[Frame]] = []
+
+    def __enter__(self) -> variable_store:
+        self._entered.append(self._frame.entered())
+        self._entered[-1].__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        """The variables made with `trainable=True`, in order of creation."""
+        return [v for v in self.variables.values() if v.trainable]
+
+    def lookup(self, name: str) -> tf.Variable | None:
+        """Returns the variable of that full name, or None."""
+        return self.variables.get(name)
+
+    def create(
+        self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
+    ) -> tf.Variable:
+        """Makes a `tf.Variable` of that full name."""
+        trainable = how["trainable"] is not False
+        with tf.init_scope(), tf.compat.v1.name_scope(None):
+            variable = tf.Variable(initial, trainable=trainable, name=name, dtype=dtype, constraint=how["constraint"])
+        self.variables[name] = variable
+        for key in how["collections"] or default_collections(trainable):
+            self._frame.collections.setdefault(key, []).append(variable)
+        if how["regularizer"] is not None:
+            loss = how["regularizer"](variable)
+            if loss is not None:
+                self._frame.collections.setdefault(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES, []).append(loss)
+        return variable
+
+    def is_frozen(self, scope: str) -> bool:
+        """A store freezes nothing."""
+        return False
+
+    def next_seed(self) -> tf.Tensor:
+        """A new int32[2] seed."""
+        return self._generator.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
+
+
+def default_collections(trainable: bool) -> tuple[str, ...]:
+    """The collections that TF1 puts a variable into."""
+    keys = tf.compat.v1.GraphKeys
+    return (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES) if trainable else (keys.GLOBAL_VARIABLES,)
+
+
+def add_to_collection(name: str, value: Any) -> None:
+    """Adds `value` to the collection `name` of the current run of a model, of the store, or of the graph."""
+    frame = _FRAME.get()
+    if frame is not None:
+        frame.collections.setdefault(name, []).append(value)
+    elif in_graph():
+        tf.compat.v1.add_to_collection(name, value)
+    else:
+        raise outside_error(f"add_to_collection({name!r})")
+
+
+def get_collection(name: str) -> list[Any]:
+    """Returns what is in the collection `name` of the current run of a model, of the store, or of the graph."""
+    frame = _FRAME.get()
+    if frame is None:
+        if not in_graph():
+            raise outside_error(f"get_collection({name!r})")
+        return tf.compat.v1.get_collection(name)
+    kept = getattr(frame.store, "variables_in", None)
+    return [*(kept(name) if kept else ()), *frame.collections.get(name, ())]
+
+
+def scope_is_frozen() -> bool:
+    """Whether the current variable scope was frozen (`model.freeze`): its batch norm runs on moving statistics."""
+    frame = _FRAME.get()
+    return frame is not None and frame.store.is_frozen(get_variable_scope().name)
+
+
+def random_seed(seed: int | None = None) -> tf.Tensor:
+    """A seed for a stateless random op, new in each run of the model, store or session.
+
+    Args:
+      seed: Fixes the sequence, whatever the model's seed; default: follows the model's seed, or the graph's.
+
+    Returns:
+      int32[2]. While a variable is made: the same for the same model seed and variable name.
+    """
+    frame = _FRAME.get()
+    if frame is not None:
+        return frame.random_seed(seed)
+    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32, seed=seed)
