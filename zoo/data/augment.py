@@ -1,0 +1,69 @@
+"""Random changes to training pictures, as stateless tf functions: the same seed gives the same pixels, anywhere."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+# Mean and standard deviation of the training pixels, in grey levels: what the DenseNet recipe normalises with.
+CIFAR10_MEAN, CIFAR10_STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
+CIFAR100_MEAN, CIFAR100_STD = (129.3, 124.1, 112.4), (68.2, 65.4, 70.4)
+
+
+def normalize(images: tf.Tensor, mean: Sequence[float], std: Sequence[float]) -> tf.Tensor:
+    """Subtracts each channel's mean and divides by its deviation.
+
+    Args:
+        images: Pixels [..., channels] of any number type, in grey levels.
+        mean: One number a channel, in grey levels.
+        std: One number a channel, in grey levels, above 0.
+
+    Returns:
+        float32 [..., channels].
+
+    Raises:
+        ValueError: the numbers of channels differ, or a deviation is not above 0.
+    """
+    channels = images.shape[-1]
+    if not len(mean) == len(std) == channels:
+        raise ValueError(f"{channels} channels need as many means and deviations, got {len(mean)} and {len(std)}")
+    if min(std) <= 0:
+        raise ValueError(f"deviations must be above 0, got {tuple(std)}")
+    return (tf.cast(images, tf.float32) - tf.constant(mean, tf.float32)) / tf.constant(std, tf.float32)
+
+
+def pad_crop_flip(images: tf.Tensor, seed: tf.Tensor, pad: int = 4, *, flip: bool = True) -> tf.Tensor:
+    """Pads with zeros, crops each picture at its own random place, mirrors half of them: the "+" in CIFAR-10+.
+
+    Normalise first, so that the padding is of the mean colour.
+
+    Args:
+        images: A batch [N, H, W, C] or one picture [H, W, C], of any number type.
+        seed: int32 [2], see ``zoo.data.stream.batch_seed``.
+        pad: Rows and columns of zeros on each side.
+        flip: Mirror left and right with probability 1/2.
+
+    Returns:
+        The same shape and type.
+
+    Raises:
+        ValueError: another rank, or a negative ``pad``.
+
+    Source: the data augmentation of DenseNet (Huang et al. 2017, section 4.1, after Lin et al. 2013).
+    """
+    if pad < 0:
+        raise ValueError(f"pad counts pixels from 0, got {pad}")
+    if images.shape.rank == 3:
+        return pad_crop_flip(images[tf.newaxis], seed, pad, flip=flip)[0]
+    if images.shape.rank != 4:
+        raise ValueError(f"images must be [N, H, W, C] or [H, W, C], got shape {images.shape}")
+    count, height, width = tf.unstack(tf.shape(images)[:3])
+    seeds = tf.random.experimental.stateless_split(seed, 3)
+    padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
+    top = tf.random.stateless_uniform([count, 1], seeds[0], 0, 2 * pad + 1, tf.int32)
+    left = tf.random.stateless_uniform([count, 1], seeds[1], 0, 2 * pad + 1, tf.int32)
+    rows = tf.gather(padded, top + tf.range(height), axis=1, batch_dims=1)  # [N, H, W + 2 pad, C]
+    result = tf.gather(rows, left + tf.range(width), axis=2, batch_dims=1)  # [N, H, W, C]
+    if flip:
+        mirror = tf.random.stateless_uniform([count, 1, 1, 1], seeds[2]) < 0.5
+        result = tf.where(mirror, tf.reverse(result, [2]), result)
+    return tf.ensure_shape(result, images.shape)
