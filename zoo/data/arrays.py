@@ -1,0 +1,125 @@
+"""Labelled images in memory: checked once, then served in batches."""
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import ArrayLike, NDArray
+
+
+class Examples(NamedTuple):
+    """Images float32 [N, height, width, channels] in 0..1 and labels int64 [N]."""
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+class Split(NamedTuple):
+    """Examples to train on, and examples to test on that training never sees."""
+
+    train: Examples
+    test: Examples
+
+
+def check_examples(
+    images: ArrayLike, labels: ArrayLike, *, size: tuple[int, int, int], num_classes: int, what: str = "images"
+) -> Examples:
+    """Returns the examples as float32 and int64, or says what is wrong with them.
+
+    Args:
+        images: [N, height, width, channels], or [N, height, width] for one channel. Floats in 0..1; integers are
+            divided by their type's largest value, with a warning.
+        labels: [N] integers in 0..num_classes - 1.
+        size: Height, width and channels that the images must have.
+        num_classes: Number of classes.
+        what: What to call the images in messages.
+
+    Returns:
+        The examples.
+
+    Raises:
+        ValueError: No images, another rank or size, NaN or infinite pixels, labels that are missing, not whole or out
+            of range.
+    """
+    images, labels = np.asarray(images), np.asarray(labels)
+    if images.ndim == 3 and size[2] == 1:
+        images = images[..., np.newaxis]
+    if images.ndim != 4 or images.shape[1:] != size:
+        wanted = " x ".join(map(str, size))
+        raise ValueError(f"{what}: takes [N, height, width, channels] of {wanted}; got shape {list(images.shape)}.")
+    if not len(images):
+        raise ValueError(f"{what}: there are none.")
+    return Examples(_check_pixels(images, what), _check_labels(labels, len(images), num_classes, what))
+
+
+def _check_pixels(images: NDArray, what: str) -> NDArray[np.float32]:
+    if np.issubdtype(images.dtype, np.integer):
+        largest = np.iinfo(images.dtype).max
+        warnings.warn(f"{what}: {images.dtype} pixels are divided by {largest} to lie in 0..1.", stacklevel=3)
+        return (images / largest).astype("float32")
+    if not np.issubdtype(images.dtype, np.floating):
+        raise ValueError(f"{what}: pixels are integers or floats; got {images.dtype}.")
+    bad = np.flatnonzero(~np.isfinite(images).all(axis=(1, 2, 3)))
+    if len(bad):
+        raise ValueError(
+            f"{what}: {len(bad)} of {len(images)} have NaN or infinite pixels, the first is number {bad[0]}."
+        )
+    low, high = images.min(), images.max()
+    if low < 0 or high > 1:
+        warnings.warn(f"{what}: pixels should lie in 0..1 but go from {low:g} to {high:g}; rescale them.", stacklevel=3)
+    return images.astype("float32", copy=False)
+
+
+def _check_labels(labels: NDArray, count: int, num_classes: int, what: str) -> NDArray[np.int64]:
+    if labels.shape != (count,):
+        raise ValueError(f"{what}: {count} of them need labels of shape [{count}]; got {list(labels.shape)}.")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(f"{what}: labels are integers, one class number an image; got {labels.dtype}.")
+    bad = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(bad):
+        raise ValueError(
+            f"{what}: labels lie in 0..{num_classes - 1} for {num_classes} classes; {len(bad)} of {count} do not, "
+            f"first number {bad[0]} with {labels[bad[0]]}."
+        )
+    return labels.astype("int64")
+
+
+def batches(
+    examples: Examples,
+    batch_size: int,
+    *,
+    training: bool = False,
+    seed: int = 0,
+    augment: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+) -> tf.data.Dataset:
+    """Serves the examples in batches: once in order, or for ever in a new order each time round.
+
+    Args:
+        examples: The images and labels.
+        batch_size: Images in a batch. The last one of a round may be smaller.
+        training: True shuffles, repeats without end and applies ``augment``.
+        seed: Fixes the order and the augmentation: the same seed serves the same batches.
+        augment: A function from images [N, H, W, C] and a seed int32[2] to images, for training.
+
+    Returns:
+        A dataset of (images [N, H, W, C], labels [N]).
+
+    Raises:
+        ValueError: A batch size below 1.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batches: the batch size is at least 1; got {batch_size}.")
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(examples))
+    if not training:
+        return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    dataset = dataset.shuffle(len(examples.labels), seed=seed, reshuffle_each_iteration=True).batch(batch_size).repeat()
+    if augment:
+        counter = tf.data.Dataset.counter(dtype=tf.int32)
+        dataset = tf.data.Dataset.zip(counter, dataset).map(
+            lambda step, batch: (augment(batch[0], tf.stack([seed, step])), batch[1]),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+    return dataset.prefetch(tf.data.AUTOTUNE)
