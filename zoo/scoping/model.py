@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
 
 from zoo.scoping.features import Features
 from zoo.scoping.frames import Frame, ScopeError
@@ -100,7 +102,7 @@ class Model(FreezingMixin, keras.Model):
         self.book.building = True
         graph = tf.__internal__.FuncGraph("zoo_build")
         try:
-            with graph.as_default():
+            with _real_variables(), graph.as_default():
                 inputs = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), specs)
                 outputs, end_points, _ = self._run(inputs, training=True)
         finally:
@@ -328,6 +330,17 @@ class Model(FreezingMixin, keras.Model):
     def load_own_variables(self, store: Any) -> None:
         """Reads the variables outside any scope by name."""
         load_named(self, store, "")
+
+
+@contextlib.contextmanager
+def _real_variables() -> Iterator[None]:
+    """Leaves Keras' stateless scope, in which `fit` and functional models first call a model and variables stay empty."""
+    scope = global_state.get_global_attribute("stateless_scope")
+    global_state.set_global_attribute("stateless_scope", None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("stateless_scope", scope)
 
 
 def _names_function(value: Any) -> bool:
