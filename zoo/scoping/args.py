@@ -19,6 +19,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+__all__ = [
+    "add_arg_scope",
+    "arg_scope",
+    "arg_scope_func_key",
+    "arg_scoped_arguments",
+    "current_arg_scope",
+    "has_arg_scope",
+]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Scope = dict[Any, dict[str, Any]]
 
