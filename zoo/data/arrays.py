@@ -1,11 +1,9 @@
-"""Labelled images in memory: checked once, then served in batches."""
+"""Labelled images in memory, checked before anything is trained on them."""
 
 import warnings
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import ArrayLike, NDArray
 
 
@@ -84,42 +82,3 @@ def _check_labels(labels: NDArray, count: int, num_classes: int, what: str) -> N
             f"first number {bad[0]} with {labels[bad[0]]}."
         )
     return labels.astype("int64")
-
-
-def batches(
-    examples: Examples,
-    batch_size: int,
-    *,
-    training: bool = False,
-    seed: int = 0,
-    augment: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
-) -> tf.data.Dataset:
-    """Serves the examples in batches: once in order, or for ever in a new order each time round.
-
-    Args:
-        examples: The images and labels.
-        batch_size: Images in a batch. The last one of a round may be smaller.
-        training: True shuffles, repeats without end and applies ``augment``.
-        seed: Fixes the order and the augmentation: the same seed serves the same batches.
-        augment: A function from images [N, H, W, C] and a seed int32[2] to images, for training.
-
-    Returns:
-        A dataset of (images [N, H, W, C], labels [N]).
-
-    Raises:
-        ValueError: A batch size below 1.
-    """
-    if batch_size < 1:
-        raise ValueError(f"batches: the batch size is at least 1; got {batch_size}.")
-    dataset = tf.data.Dataset.from_tensor_slices(tuple(examples))
-    if not training:
-        return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
-    dataset = dataset.shuffle(len(examples.labels), seed=seed, reshuffle_each_iteration=True).batch(batch_size).repeat()
-    if augment:
-        counter = tf.data.Dataset.counter(dtype=tf.int32)
-        dataset = tf.data.Dataset.zip(counter, dataset).map(
-            lambda step, batch: (augment(batch[0], tf.stack([seed, step])), batch[1]),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-    return dataset.prefetch(tf.data.AUTOTUNE)

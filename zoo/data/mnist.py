@@ -62,8 +62,13 @@ def download(folder: str | Path) -> Path:
     Raises:
         ValueError: The file that came is not the known one.
     """
-    path = keras.utils.get_file(_NPZ, _NPZ_URL, file_hash=_NPZ_SHA256, cache_dir=str(folder), cache_subdir="")
-    return Path(path)
+    path = Path(folder) / _NPZ
+    try:
+        keras.utils.get_file(_NPZ, _NPZ_URL, file_hash=_NPZ_SHA256, cache_dir=str(folder), cache_subdir="")
+    except ValueError as error:
+        path.unlink(missing_ok=True)  # never leave what failed the check where `load` would find it
+        raise ValueError(f"mnist: the file that came is not the known {_NPZ}: {error}") from error
+    return path
 
 
 def sample(size: int = 32) -> Split:
