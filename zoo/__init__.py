@@ -7,8 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.nets.lenet5 import lenet5
-    from zoo.registry import NetSpec, create, list_nets, register_net
+    from zoo.nets.lenet5 import lenet5 as lenet5
+    from zoo.registry import NetSpec as NetSpec
+    from zoo.registry import create as create
+    from zoo.registry import list_nets as list_nets
+    from zoo.registry import register_net as register_net
 
 __version__ = "0.1.0"
 

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
+from zoo.scoping import Model, register_function
+
 if TYPE_CHECKING:
-    from zoo.scoping import Model
+    from zoo.data.preprocessing import Preprocessing
 
 Network: TypeAlias = Callable[..., Any]
 
 # Options of a builder that are not options of the network.
-_BUILDER_OPTIONS = ("weights", "name", "input_shape", "seed")
+_BUILDER_OPTIONS = ("weights", "name", "input_shape", "seed", "dtype")
 
 
 class TensorLike(Protocol):
@@ -47,7 +49,7 @@ class NetSpec:
         num_classes: Default number of classes; None for a network without a classifier.
         published_params: Published counts with the default options: ``"trainable"``, ``"total"`` or both.
         gmacs: Multiply-accumulate operations of the convolutions and dense layers for one example, in 10^9.
-        preprocessing: How pixels become inputs, such as ``"0..1"``, ``"inception"`` or ``"imagenet"``.
+        preprocessing: How pictures become inputs; None where inputs are no pictures.
         variants: Other published settings: pairs of options and their ``published_params``.
         inputs: Input of the model for given options, where it is not ``input_size``: a function from the options
             (a dict) to a shape without batch or a structure of ``tf.TensorSpec``.
@@ -60,7 +62,7 @@ class NetSpec:
     num_classes: int | None
     published_params: Mapping[str, int] = field(default_factory=dict)
     gmacs: float | None = None
-    preprocessing: str = "0..1"
+    preprocessing: "Preprocessing | None" = None
     variants: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]] = ()
     inputs: Callable[[Mapping[str, Any]], Any] | None = None
     builder: "Net | None" = field(default=None, repr=False, compare=False)
@@ -98,7 +100,7 @@ class Net:
         input_shape: Any = ...,
         seed: int | None = ...,
         **options: Any,
-    ) -> "Model": ...
+    ) -> Model: ...
 
     @overload
     def __call__(
@@ -112,7 +114,7 @@ class Net:
             *args: Nothing, or the network's own positional options (``num_classes``), to build a model; inputs first
                 to apply the function.
             **options: The network's options. A builder also takes ``weights`` (None: new weights; the name of
-                weights that come with zoo, or a file), ``name``, ``input_shape`` and ``seed``.
+                weights that come with zoo, or a file), ``name``, ``input_shape``, ``seed`` and ``dtype`` (a Keras policy).
 
         Returns:
             A built ``zoo.Model``, or what the network returns: ``(outputs, end_points)``.
@@ -134,7 +136,7 @@ class Net:
         named = {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD and p.name != "is_training"}
         return named | dict.fromkeys(_BUILDER_OPTIONS)
 
-    def _build(self, *args: Any, **options: Any) -> "Model":
+    def _build(self, *args: Any, **options: Any) -> Model:
         known = self.options()
         positional = dict(zip(known, args, strict=False))
         if len(args) > len(known) or positional.keys() & options.keys():
@@ -145,12 +147,12 @@ class Net:
         for option in options:
             if option not in known:
                 raise ValueError(_unknown(f"{self.spec.name} has no option", option, known, "its options are"))
-        from zoo.scoping import Model
-
-        weights, name, input_shape, seed = (options.pop(o, None) for o in _BUILDER_OPTIONS)
+        weights, name, input_shape, seed, dtype = (options.pop(option, None) for option in _BUILDER_OPTIONS)
         if input_shape is None:
             input_shape = self.spec.input_shape(options)
-        model = Model(self.network, name=name or self.spec.name, input_shape=input_shape, seed=seed, **options)
+        model = Model(
+            self.network, name=name or self.spec.name, input_shape=input_shape, seed=seed, dtype=dtype, **options
+        )
         if weights is not None:
             from zoo.weights import bundled
 
@@ -181,7 +183,7 @@ def register_net(spec: NetSpec) -> Callable[[Network], Net]:
                 f"A network is registered once: {spec.name!r} is {_place(taken.network)} already, "
                 f"and {_place(network)} wants the same name; give it another."
             )
-        net = _NETS[spec.name] = Net(network, spec)
+        net = _NETS[spec.name] = Net(register_function(spec.name)(network), spec)
         return net
 
     return decorate
@@ -220,12 +222,12 @@ def get_net(name: str) -> Net:
     return _NETS[name]
 
 
-def create(name: str, **options: Any) -> "Model":
+def create(name: str, **options: Any) -> Model:
     """Builds the network of this name as a Keras model.
 
     Args:
         name: A name from ``list_nets()``.
-        **options: The network's options, and the builder's (``weights``, ``name``, ``input_shape``, ``seed``).
+        **options: The network's options, and the builder's (``weights``, ``name``, ``input_shape``, ``seed``, ``dtype``).
 
     Returns:
         A built ``zoo.Model``.
