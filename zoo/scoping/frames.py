@@ -25,6 +25,8 @@ _TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "
 class ScopeError(ValueError):
     """A rule of variable scopes was broken: a name made twice, missing, or of another shape or type."""
 
+    __init__ = Exception.__init__  # autograph raises such errors again as what they are
+
 
 class Store(Protocol):
     """Where a frame's variables live: a `zoo.Model` or a `variable_store`."""
@@ -48,9 +50,8 @@ class Store(Protocol):
 class Frame:
     """One run of a scoped function: which names were asked for, what was collected, which seeds were drawn."""
 
-    def __init__(self, store: Store, *, lenient: bool = False) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.lenient = lenient
         self.seen: dict[str, str] = {}
         self.collections: dict[Any, list[Any]] = {}
         self.native = False
@@ -88,9 +89,7 @@ class Frame:
         self, name: str, shape: Any, dtype: Any, initializer: Any, reuse: Any, partitioner: Any = None, **how: Any
     ) -> Any:
         """Answers one `get_variable(name)` by TF1's rules: share, make, or say what is wrong."""
-        strict = not (self.lenient and tf.executing_eagerly())
-        if strict:
-            _check_reuse(name, reuse, self.seen)
+        check_reuse(name, reuse, self.seen)
         found = self.store.lookup(name)
         if found is None:
             if partitioner is not None:
@@ -98,12 +97,11 @@ class Frame:
                     f"Variable {name!r}: a partitioner has no meaning inside a model. Use "
                     "tf.distribute.ParameterServerStrategy(variable_partitioner=...) or a TF1 graph."
                 )
-            where = caller()
-            found = self._create(name, shape, dtype, initializer, where, **how)
+            found = self._create(name, shape, dtype, initializer, caller(), **how)
         else:
-            _check_match(name, found, shape, dtype)
-        if strict:
-            self.seen[name] = self.seen.get(name) or caller()
+            check_match(name, found, shape, dtype)
+        if name not in self.seen:
+            self.seen[name] = caller()
         return found
 
     def _create(self, name: str, shape: Any, dtype: Any, initializer: Any, where: str, **how: Any) -> Any:
@@ -138,7 +136,8 @@ def caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _check_reuse(name: str, reuse: Any, seen: Mapping[str, str]) -> None:
+def check_reuse(name: str, reuse: Any, seen: Mapping[str, str]) -> None:
+    """Raises ScopeError for a name made twice without reuse, or missing under reuse=True."""
     scope = name.rpartition("/")[0]
     if reuse is True and name not in seen:
         raise ScopeError(
@@ -154,7 +153,8 @@ def _check_reuse(name: str, reuse: Any, seen: Mapping[str, str]) -> None:
         )
 
 
-def _check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
+def check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
+    """Raises ScopeError when a shared variable is not of the shape and dtype asked for."""
     if shape is not None and not found.shape.is_compatible_with(shape):
         raise ScopeError(
             f"Trying to share variable {name}, but specified shape {tf.TensorShape(shape)} and found shape {found.shape}. "
@@ -177,7 +177,7 @@ def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> tuple
     if not callable(initializer):
         if shape is not None:
             raise ScopeError(
-                f"Variable {name}: if initializer is a constant, do not specify shape. Received: shape={shape}. "
+                f"Variable {name}: If initializer is a constant, do not specify shape. Received: shape={shape}. "
                 "Drop the shape, or use a constant_initializer."
             )
         value = tf.convert_to_tensor(initializer)
@@ -225,18 +225,24 @@ def _lifted(name: str, value: tf.Tensor) -> tf.Tensor:
     if constant is not None:
         return tf.constant(constant)
     graph = value.graph
-    outside = {inner.name: outer for outer, inner in graph.captures}
-    definition = graph.as_graph_def()
-    with tf.init_scope():
-        wrapped = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
-        try:
-            function = wrapped.prune([wrapped.graph.get_tensor_by_name(n) for n in outside], value.name)
-            return function(*outside.values())
-        except (ValueError, tf.errors.InvalidArgumentError) as error:
+    outside = {inner.op: outer for outer, inner in graph.captures}
+    reached, ops = set(), [value.op]
+    while ops:
+        op = ops.pop()
+        if op.type == "Placeholder" and op not in outside:
             raise ScopeError(
                 f"Variable {name}: its initial value depends on the network's input, which is not known when variables are "
                 "made. Use an initializer, or a value that depends on other variables and constants only."
-            ) from error
+            )
+        if op not in reached:
+            reached.add(op)
+            ops.extend(tensor.op for tensor in op.inputs)
+    needed = [op for op in outside if op in reached]
+    definition = graph.as_graph_def()
+    with tf.init_scope():
+        wrapped = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
+        function = wrapped.prune([wrapped.graph.get_tensor_by_name(f"{op.name}:0") for op in needed], value.name)
+        return function(*(outside[op] for op in needed))
 
 
 def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:

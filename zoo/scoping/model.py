@@ -186,9 +186,10 @@ class Model(FreezingMixin, keras.Model):
 
     # ---- running ----------------------------------------------------------------------------------------------------
 
+    @tf.autograph.experimental.do_not_convert  # the build and eager calls do not convert either
     def _run(self, inputs: Any, training: Any) -> tuple[Any, dict[str, Any], Frame]:
         inputs = self._in_compute_dtype(inputs)
-        frame = Frame(self, lenient=not self.book.building)
+        frame = Frame(self)
         with frame.entered(tf.as_dtype(self.variable_dtype)):
             result = self.network(inputs, is_training=training, **self.options)
         outputs, end_points = result, {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.scoping.frames import _FRAME, Frame, ScopeError, VariableScope, _root_getter, current_frame, get_variable_scope
+from zoo.scoping.frames import _FRAME, Frame, VariableScope, _root_getter, check_match, check_reuse, get_variable_scope
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 no_regularizer = tf.compat.v1.no_regularizer
@@ -71,12 +71,15 @@ def get_variable(
         return tf.compat.v1.get_variable(
             name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
         )
-    if frame.lenient and not kwargs and tf.executing_eagerly():  # the hot path: an eager call of a built model
-        scope = get_variable_scope()
-        if scope.custom_getter is _root_getter:
-            found = frame.store.lookup(f"{scope.name}/{name}" if scope.name else name)
-            if found is not None:
-                return found
+    scope = get_variable_scope()
+    if scope.custom_getter is _root_getter and not kwargs:  # the hot path: the variable is there
+        full = f"{scope.name}/{name}" if scope.name else name
+        found = frame.store.lookup(full)
+        if found is not None:
+            check_reuse(full, scope.reuse, frame.seen)
+            check_match(full, found, shape, dtype)
+            frame.seen.setdefault(full, "an earlier line")
+            return found
     before, frame.native = frame.native, True
     try:
         return tf.compat.v1.get_variable(
@@ -121,7 +124,7 @@ def variable_scope(
     scope = tf.compat.v1.variable_scope(
         name_or_scope, default_name, values, reuse=reuse, auxiliary_name_scope=auxiliary_name_scope, **kwargs
     )
-    if frame is None or frame.lenient or not tf.executing_eagerly():
+    if frame is None or not tf.executing_eagerly():
         return scope
     return _eager_scope(scope, name_or_scope if isinstance(name_or_scope, VariableScope) else get_variable_scope(), reuse)
 
