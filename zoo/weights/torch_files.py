@@ -1,0 +1,163 @@
+"""PyTorch's weights of torchvision's networks: ``.pth`` files without running them, and safetensors, both ways."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from zoo.weights.units import Unit, natural_key
+
+# Parameter of a PyTorch module -> role; ``weight`` is a kernel or, of a vector, gamma.
+_ROLES = {"bias": "bias", "running_mean": "mean", "running_var": "variance"}
+
+# The modules of torchvision's Inception-v3 in zoo's order of creation: block kind -> its convolutions.
+_BLOCKS = {
+    "5": "branch1x1 branch5x5_1 branch5x5_2 branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3 branch_pool",
+    "6a": "branch3x3 branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3",
+    "6": "branch1x1 branch7x7_1 branch7x7_2 branch7x7_3 branch7x7dbl_1 branch7x7dbl_2 branch7x7dbl_3 branch7x7dbl_4 "
+    "branch7x7dbl_5 branch_pool",
+    "7a": "branch3x3_1 branch3x3_2 branch7x7x3_1 branch7x7x3_2 branch7x7x3_3 branch7x7x3_4",
+    "7": "branch1x1 branch3x3_1 branch3x3_2a branch3x3_2b branch3x3dbl_1 branch3x3dbl_2 branch3x3dbl_3a "
+    "branch3x3dbl_3b branch_pool",
+}
+_STEM = ["Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3"]
+_AUX = ["AuxLogits.conv0", "AuxLogits.conv1"]
+
+
+def inception_modules() -> list[str]:
+    """Returns the names of torchvision's convolution modules, trunk then auxiliary head, in zoo's order of creation."""
+    names = list(_STEM)
+    for block in ("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c"):
+        names += [f"Mixed_{block}.{conv}" for conv in _BLOCKS.get(block, _BLOCKS[block[0]]).split()]
+    return names + _AUX
+
+
+def read_pth(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Reads a PyTorch file's state dictionary with ``weights_only=True``, which runs no code of the file.
+
+    Args:
+        path: A ``.pth`` or ``.pt`` file that holds a state dictionary, alone or under ``state_dict`` or ``model``.
+
+    Returns:
+        Parameter name to array, in PyTorch's layout.
+
+    Raises:
+        ModuleNotFoundError: PyTorch is not installed.
+        ValueError: The file holds other objects than tensors, or is damaged.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"Reading {path} needs PyTorch: pip install 'scoped-zoo[torch]', or convert the file to safetensors "
+            "where PyTorch is installed."
+        ) from error
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zip and PyTorch raise many kinds
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"{path} is no plain PyTorch state dictionary ({first}); zoo reads tensors only, never pickled code"
+        ) from error
+    for key in ("state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise ValueError(f"{path} holds no state dictionary: a mapping of parameter name to tensor is needed")
+    return {name: (t.float() if t.is_floating_point() else t).numpy() for name, t in state.items()}
+
+
+def is_torch_state(names: Sequence[str]) -> bool:
+    """Says whether these are parameter names of PyTorch: dotted, with a leaf that PyTorch uses."""
+    leaves = {name.rpartition(".")[2] for name in names if "/" not in name}
+    return "weight" in leaves and leaves <= {"weight", "num_batches_tracked", *_ROLES}
+
+
+def units_from_torch(state: Mapping[str, np.ndarray]) -> list[Unit]:
+    """Groups a state dictionary into layers in TensorFlow's layout, in the order of creation.
+
+    Args:
+        state: Parameter name to array: a convolution's kernel is [out, in, h, w], a dense layer's [out, in]. A leading
+            ``module.`` and DenseNet's old spelling (``norm.1``) are understood.
+
+    Returns:
+        The layers; a network that is not torchvision's Inception-v3 comes in the natural order of its modules.
+    """
+    units: dict[str, Unit] = {}
+    for full, array in state.items():
+        name = re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", full.removeprefix("module."))
+        module, _, leaf = name.rpartition(".")
+        if leaf == "num_batches_tracked":
+            continue
+        unit = units.setdefault(module, Unit(module, part=_part(module)))
+        if leaf == "weight":
+            unit.arrays["gamma" if array.ndim == 1 else "kernel"] = _to_tf(array)
+        else:
+            unit.arrays[_ROLES[leaf]] = array
+    for unit in units.values():
+        if unit.kind == "norm" and "bias" in unit.arrays:
+            unit.arrays["beta"] = unit.arrays.pop("bias")
+    order = {name: i for i, name in enumerate(inception_modules())}
+    if "Conv2d_1a_3x3.conv" in units:
+        key: Any = lambda unit: order.get(unit.name.rpartition(".")[0], len(order))  # noqa: E731
+    else:
+        key = lambda unit: natural_key(re.sub(r"(denseblock|transition)(\d+)", r"stage\2.\1", unit.name))  # noqa: E731
+    return sorted(units.values(), key=key)
+
+
+def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dict[str, np.ndarray]:
+    """Gives Inception-v3's weights torchvision's names and layout.
+
+    Args:
+        tensors: zoo's full names to arrays.
+        units: The model's layers (``units_of``) with the same names.
+
+    Returns:
+        A state dictionary of ``torchvision.models.inception_v3``: gammas of 1 where the model has none, and
+        ``num_batches_tracked`` as torchvision counts it, from 0.
+
+    Raises:
+        ValueError: The model is not a whole Inception-v3.
+    """
+    modules, state = inception_modules(), {}
+    convs = [unit for unit in units if unit.kind == "kernel" and "bias" not in unit.arrays]
+    heads = [unit for unit in units if unit.kind == "kernel" and "bias" in unit.arrays]
+    if len(convs) not in (len(modules), len(modules) - len(_AUX)):
+        raise ValueError(
+            f"torchvision's layout is known for the whole Inception-v3, whose trunk has {len(modules) - len(_AUX)} "
+            f"convolutions. Received a model with {len(convs)}."
+        )
+    for unit, module in zip(convs, modules, strict=False):
+        state[f"{module}.conv.weight"] = _to_torch(tensors[f"{unit.name}/weights"])
+        norm = f"{unit.name}/BatchNorm"
+        beta = tensors[f"{norm}/beta"]
+        state[f"{module}.bn.weight"] = tensors.get(f"{norm}/gamma", np.ones_like(beta))
+        state[f"{module}.bn.bias"] = beta
+        state[f"{module}.bn.running_mean"] = tensors[f"{norm}/moving_mean"]
+        state[f"{module}.bn.running_var"] = tensors[f"{norm}/moving_variance"]
+        state[f"{module}.bn.num_batches_tracked"] = np.int64(0)
+    for unit in heads:
+        name = "AuxLogits.fc" if unit.part == "aux" else "fc"
+        state[f"{name}.weight"] = _to_torch(tensors[f"{unit.name}/weights"])[:, :, 0, 0]
+        state[f"{name}.bias"] = tensors[f"{unit.name}/biases"]
+    return state
+
+
+def _part(module: str) -> str:
+    if module.startswith("AuxLogits."):
+        return "aux"
+    return "head" if module in ("fc", "classifier") else "trunk"
+
+
+def _to_tf(array: np.ndarray) -> np.ndarray:
+    """[out, in, h, w] -> [h, w, in, out]; [out, in] -> [in, out]."""
+    return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
+
+
+def _to_torch(array: np.ndarray) -> np.ndarray:
+    """[h, w, in, out] -> [out, in, h, w]."""
+    return np.ascontiguousarray(array.transpose(3, 2, 0, 1))

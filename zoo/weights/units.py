@@ -1,0 +1,126 @@
+"""Layers as every format knows them: convolutions, dense layers and batch norms, put into the order of creation.
+
+Files of Keras and PyTorch do not carry zoo's names. Their layers are brought into the order in which the networks make
+them, and paired with the model's layers one by one; every pair's shapes must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+# Role of an array in a layer -> the last part of its variable's name in zoo.
+LEAVES = {
+    "kernel": "weights",
+    "bias": "biases",
+    "gamma": "gamma",
+    "beta": "beta",
+    "mean": "moving_mean",
+    "variance": "moving_variance",
+}
+_ROLES = {leaf: role for role, leaf in LEAVES.items()}
+_NORM_ROLES = {"gamma", "beta", "mean", "variance"}
+PARTS = ("trunk", "aux", "head")
+
+
+@dataclass
+class Unit:
+    """One layer that has weights.
+
+    Args:
+        name: The layer's name where it comes from: a Keras layer, a PyTorch module, a variable scope.
+        arrays: Role ("kernel", "bias", "gamma", "beta", "mean", "variance") to array in TensorFlow's layout; for a
+            model's own layer, to the array's shape.
+        part: "trunk", "aux" (the auxiliary head) or "head" (the classifier).
+    """
+
+    name: str
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    part: str = "trunk"
+
+    @property
+    def kind(self) -> str:
+        """Either "norm", a batch norm, or "kernel", a convolution or dense layer."""
+        return "norm" if _NORM_ROLES & self.arrays.keys() else "kernel"
+
+
+def part_of(name: str) -> str:
+    """Says from a variable's full name whether it belongs to the trunk, the auxiliary head or the classifier."""
+    scopes = [scope.lower() for scope in name.split("/")[:-1]]
+    if "auxlogits" in scopes:
+        return "aux"
+    return "head" if "logits" in scopes else "trunk"
+
+
+def units_of(variables: Mapping[str, Sequence[int]]) -> list[Unit]:
+    """Groups a model's variables into layers.
+
+    Args:
+        variables: Full name to shape, in the order of creation.
+
+    Returns:
+        One unit a scope, in the order of creation, with ``LEAVES``' variables; others are left out.
+    """
+    units: dict[str, Unit] = {}
+    for name, shape in variables.items():
+        scope, _, leaf = name.rpartition("/")
+        if leaf in _ROLES:
+            unit = units.setdefault(scope, Unit(scope, part=part_of(name)))
+            unit.arrays[_ROLES[leaf]] = shape
+    return list(units.values())
+
+
+def natural_key(name: str) -> list[int | str]:
+    """Sort key by which ``conv2d_9`` comes before ``conv2d_10``, and ``conv2d`` before both."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def pair_units(
+    units: Sequence[Unit], variables: Mapping[str, Sequence[int]]
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Gives a file's layers the names of a model's variables, by their order.
+
+    Args:
+        units: The file's layers in the order of creation.
+        variables: The model's full names to shapes, in the order of creation.
+
+    Returns:
+        Full name to array (kernels reshaped where only axes of size 1 differ; a classifier keeps its number of
+        classes), and, for layers of the file that the model has no place for, their name to the reason.
+
+    Raises:
+        ValueError: A layer of the trunk has another shape than the model's at its place.
+    """
+    found: dict[str, np.ndarray] = {}
+    left: dict[str, str] = {}
+    mine = units_of(variables)
+    for part in PARTS:
+        for kind in ("kernel", "norm"):
+            theirs = [unit for unit in units if unit.part == part and unit.kind == kind]
+            ours = [unit for unit in mine if unit.part == part and unit.kind == kind]
+            for i, (unit, own) in enumerate(zip(theirs, ours, strict=False)):
+                what = f"{'batch norm' if kind == 'norm' else 'layer'} {i + 1} of {len(ours)} in the {part}"
+                for role, array in unit.arrays.items():
+                    found[f"{own.name}/{LEAVES[role]}"] = _fit(array, own, role, f"{what}, {unit.name!r}")
+            for unit in theirs[len(ours) :]:
+                left[unit.name] = f"the model has only {len(ours)} such layers in its {part}"
+    return found, left
+
+
+def _fit(array: np.ndarray, own: Unit, role: str, what: str) -> np.ndarray:
+    """Returns the array in the rank of the model's variable; the last axis of a classifier may differ."""
+    if role not in own.arrays:
+        return array
+    shape = tuple(own.arrays[role])
+    if array.ndim < len(shape) and role == "kernel":
+        array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    same = array.shape == shape if own.part == "trunk" else array.ndim == len(shape)
+    if not same:
+        raise ValueError(
+            f"Weights of another network: {what}, has a {role} of shape {list(array.shape)}, where the model's "
+            f"{own.name} has {list(shape)}."
+        )
+    return array
