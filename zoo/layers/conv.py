@@ -1,0 +1,200 @@
+"""Convolutions of images: the plain one, and the one of TF1's guide to shared variables."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from zoo import scoping
+from zoo.layers import parts
+from zoo.layers.geometry import Padding, Pair, check_window, paddings, pair
+from zoo.layers.initializers import (
+    constant_initializer,
+    random_normal_initializer,
+    xavier_initializer,
+    zeros_initializer,
+)
+
+
+def conv_relu(x: tf.Tensor, kernel_shape: Iterable[int], bias_shape: Iterable[int]) -> tf.Tensor:
+    """relu(conv(x, weights) + biases), stride 1, "SAME", in the variable scope where it stands.
+
+    Variables: `weights` (standard normal) and `biases` (zeros).
+
+    Args:
+      x: images [N, H, W, C].
+      kernel_shape: [height, width, C, outputs].
+      bias_shape: [outputs].
+
+    Returns:
+      [N, H, W, outputs].
+
+    Raises:
+      ValueError: `x` is not of floating-point type.
+
+    Source: TensorFlow 1, guide "Sharing variables".
+    """
+    x = parts.float_tensor(x, "conv_relu")
+    weights = scoping.get_variable("weights", kernel_shape, initializer=random_normal_initializer())
+    biases = scoping.get_variable("biases", bias_shape, initializer=constant_initializer(0.0))
+    if weights.dtype != x.dtype:
+        weights, biases = tf.cast(weights, x.dtype), tf.cast(biases, x.dtype)
+    conv = tf.raw_ops.Conv2D(input=x, filter=weights, strides=[1, 1, 1, 1], padding="SAME")
+    return tf.nn.relu(conv + biases)
+
+
+@scoping.add_arg_scope
+def conv2d(
+    inputs: tf.Tensor,
+    num_outputs: int,
+    kernel_size: Pair,
+    stride: Pair = 1,
+    padding: Padding = "SAME",
+    data_format: str | None = None,
+    rate: Pair = 1,
+    activation_fn: parts.Activation = tf.nn.relu,
+    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: parts.Initializer = xavier_initializer(),
+    weights_regularizer: parts.Regularizer = None,
+    biases_initializer: parts.Initializer = zeros_initializer(),
+    biases_regularizer: parts.Regularizer = None,
+    reuse: Any = None,
+    variables_collections: parts.VariablesCollections = None,
+    outputs_collections: parts.Collections = None,
+    trainable: bool = True,
+    scope: Any = None,
+    groups: int = 1,
+) -> tf.Tensor:
+    """2-D convolution, then biases or a normalizer, then an activation.
+
+    Variables: `weights` [kernel height, kernel width, C / groups, num_outputs] and, without normalizer, `biases`.
+
+    Args:
+      inputs: images [N, H, W, C], or [N, C, H, W] with data_format="NCHW".
+      num_outputs: number of filters.
+      kernel_size: height and width of the kernel, or one number for both.
+      stride: steps down and right, or one number for both, default 1.
+      padding: "SAME" (default), "VALID", a number of zeros, (height, width), or ((top, bottom), (left, right)).
+      data_format: "NHWC" (default) or "NCHW".
+      rate: distance between the kernel's taps, default 1; other rates need stride 1.
+      activation_fn: default ReLU; None for a linear layer.
+      normalizer_fn: applied instead of biases, for example `batch_norm`.
+      normalizer_params: keyword arguments of the normalizer.
+      weights_initializer: default Glorot's uniform.
+      weights_regularizer: penalty of the weights.
+      biases_initializer: default zeros; None for no biases.
+      biases_regularizer: penalty of the biases.
+      reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
+      variables_collections: collections for the variables, or a dictionary of them for "weights" and "biases".
+      outputs_collections: collections for the output.
+      trainable: whether the variables are.
+      scope: name or scope; default "Conv", made unique.
+      groups: number of groups that the channels and filters are split into, default 1.
+
+    Returns:
+      [N, H', W', num_outputs] (or NCHW), of the type of the inputs.
+
+    Raises:
+      ValueError: wrong rank or type, unknown channels, a rate with a stride, a window larger than the input, or
+        channels or filters that do not split into the groups.
+
+    Source: TF-Slim's `conv2d`; groups and explicit padding are additions.
+    """
+    inputs = parts.float_tensor(inputs, "conv2d")
+    axis = parts.channel_axis(data_format, "conv2d")
+    shape = parts.image_shape(inputs, "conv2d")
+    channels = parts.channels_of(shape, axis, "conv2d")
+    num_outputs = parts.integer(num_outputs, "num_outputs", "conv2d")
+    (height, width), strides = pair(kernel_size, "kernel_size", "conv2d"), pair(stride, "stride", "conv2d")
+    rates = pair(rate, "rate", "conv2d")
+    layout = "NHWC" if axis == 3 else "NCHW"
+    padding, explicit = paddings(padding, "conv2d", layout)
+    _check(channels, num_outputs, strides, rates, groups)
+    window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)
+    check_window(shape, 1 if axis == 3 else 2, window, padding, explicit, "conv2d")
+    with scoping.variable_scope(scope, "Conv", [inputs], reuse=reuse) as opened:
+        weights = parts.kernel(
+            "weights",
+            [height, width, channels // groups, num_outputs],
+            inputs,
+            weights_initializer,
+            weights_regularizer,
+            variables_collections,
+            trainable,
+        )
+        return parts.finish(
+            _convolve(inputs, weights, strides, rates, padding, explicit, layout, groups),
+            num_outputs,
+            layout,
+            activation_fn,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            variables_collections,
+            trainable,
+            outputs_collections,
+            opened.name,
+        )
+
+
+def _check(channels: int, num_outputs: int, strides: tuple[int, int], rates: tuple[int, int], groups: int) -> None:
+    if rates != (1, 1) and strides != (1, 1):
+        raise ValueError(f"conv2d: a rate other than 1 needs stride 1, got rate={rates} and stride={strides}: drop one")
+    if groups != 1 and (groups < 1 or channels % groups or num_outputs % groups):
+        raise ValueError(
+            f"conv2d: groups divides the channels and the filters, got groups={groups} for {channels} channels and "
+            f"{num_outputs} filters"
+        )
+
+
+def _convolve(
+    x: tf.Tensor,
+    weights: tf.Tensor,
+    strides: tuple[int, int],
+    rates: tuple[int, int],
+    padding: str,
+    explicit: list[int],
+    layout: str,
+    groups: int,
+) -> tf.Tensor:
+    if layout == "NCHW":
+        if not parts.without_gpu():
+            return tf.raw_ops.Conv2D(
+                input=x,
+                filter=weights,
+                strides=[1, 1, *strides],
+                padding=padding,
+                explicit_paddings=explicit,
+                data_format="NCHW",
+                dilations=[1, 1, *rates],
+            )
+        explicit = explicit and [*explicit[:2], *explicit[4:], *explicit[:2]]
+        y = _convolve(tf.transpose(x, [0, 2, 3, 1]), weights, strides, rates, padding, explicit, "NHWC", groups)
+        return tf.transpose(y, [0, 3, 1, 2])
+    if (groups > 1 or rates != (1, 1)) and _cpu_lacks_kernels(x.dtype):
+        if groups > 1:
+            split = zip(tf.split(x, groups, axis=3), tf.split(weights, groups, axis=3), strict=True)
+            return tf.concat([_convolve(a, b, strides, rates, padding, explicit, layout, 1) for a, b in split], axis=3)
+        if explicit:
+            x = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)])
+        return tf.nn.convolution(x, weights, padding=padding if not explicit else "VALID", dilations=rates)
+    return tf.raw_ops.Conv2D(
+        input=x,
+        filter=weights,
+        strides=[1, *strides, 1],
+        padding=padding,
+        explicit_paddings=explicit,
+        dilations=[1, *rates, 1],
+    )
+
+
+def _cpu_lacks_kernels(dtype: tf.DType) -> bool:
+    """Only oneDNN has the gradients of grouped and dilated convolutions on a CPU, and only in these types."""
+    one_dnn = platform.machine().lower() in ("x86_64", "amd64") and os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
+    return parts.without_gpu() and not (one_dnn and dtype in (tf.float32, tf.bfloat16))

@@ -1,0 +1,164 @@
+"""The statistics of batch normalization: of one batch, over replicas, renormalized, and moving."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from zoo import scoping
+from zoo.layers.initializers import ones_initializer, zeros_initializer
+
+
+class Step(NamedTuple):
+    """How moving statistics move: the share kept, whether the start at zero is corrected, renorm's epsilon or None."""
+
+    decay: float | tf.Tensor
+    zero_debias: bool
+    renorm_epsilon: float | None
+
+
+def of_batch(
+    x: tf.Tensor, axis: int, weights: tf.Tensor | None, synchronized: bool
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Mean and (biased) variance over all axes but one.
+
+    Args:
+      x: values, float32 or float64.
+      axis: the axis that is kept.
+      weights: [N], weight of each example, or None.
+      synchronized: in a replica of tf.distribute, over all replicas.
+
+    Returns:
+      Mean and variance with the reduced axes as 1, and the number of values each is taken over, a scalar.
+    """
+    rank = x.shape.rank
+    axes = [i for i in range(rank) if i != axis]
+    count = tf.cast(tf.size(x) // x.shape[axis], x.dtype)
+    replica = tf.distribute.get_replica_context() if synchronized else None
+    if replica is not None and replica.num_replicas_in_sync > 1:
+        return _of_replicas(x, axes, weights, count, replica)
+    if weights is None:
+        return *tf.nn.moments(x, axes, keepdims=True), count
+    return *tf.nn.weighted_moments(x, axes, _spread(weights, x), keepdims=True), count
+
+
+def _spread(weights: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    weights = tf.cast(weights, x.dtype)
+    if weights.shape.rank != 1 or not weights.shape.is_compatible_with(x.shape[:1]):
+        raise ValueError(
+            f"batch_norm: batch_weights has one weight an example, got shape {tuple(weights.shape)} for inputs of shape "
+            f"{tuple(x.shape)}"
+        )
+    return tf.reshape(weights, [-1] + [1] * (x.shape.rank - 1))
+
+
+def _of_replicas(
+    x: tf.Tensor, axes: list[int], weights: tf.Tensor | None, count: tf.Tensor, replica: Any
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Two passes, the mean first: the squares of values far from zero would cancel in one."""
+
+    def over_replicas(values: tf.Tensor) -> tf.Tensor:
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+    spread = tf.ones([], x.dtype) if weights is None else _spread(weights, x)
+    values = over_replicas(count)
+    mass = values if weights is None else over_replicas(tf.reduce_sum(tf.broadcast_to(spread, tf.shape(x)), axes, True))
+    mean = over_replicas(tf.reduce_sum(x * spread, axes, keepdims=True)) / mass
+    variance = over_replicas(tf.reduce_sum(tf.math.squared_difference(x, mean) * spread, axes, keepdims=True)) / mass
+    return mean, variance, values
+
+
+def renormalize(
+    mean: tf.Tensor, variance: tf.Tensor, axis: int, epsilon: float, clipping: Mapping[str, Any], decay: float
+) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor, tf.Tensor]:
+    """Corrections r and d of batch renormalization, from averages that it updates.
+
+    r = clip(stddev / average stddev, rmin, rmax), d = clip((mean - average mean) / average stddev, -dmax, dmax).
+    Variables `renorm_mean` and `renorm_stddev`, [C].
+
+    Args:
+      mean: the batch's, with the reduced axes as 1.
+      variance: likewise.
+      axis: axis of the channels.
+      epsilon: added to the variance.
+      clipping: any of "rmin", "rmax", "dmax".
+      decay: share of the averages that is kept.
+
+    Returns:
+      (r, d), of the shape of the mean and without gradient, and the averages' mean and variance after the update, which
+      go into the moving statistics.
+
+    Source: Ioffe 2017, algorithm 1.
+    """
+    shape, dtype = mean.shape, mean.dtype
+    channels = [shape[axis]]
+    average_mean = scoping.get_variable("renorm_mean", channels, dtype, zeros_initializer(), None, False)
+    average_stddev = scoping.get_variable("renorm_stddev", channels, dtype, ones_initializer(), None, False)
+    stddev = tf.sqrt(variance + epsilon)
+    old_mean = tf.reshape(average_mean, shape)
+    old_stddev = tf.maximum(tf.reshape(average_stddev, shape), epsilon**0.5)
+    r, d = stddev / old_stddev, (mean - old_mean) / old_stddev
+    if "rmin" in clipping:
+        r = tf.maximum(r, tf.cast(clipping["rmin"], dtype))
+    if "rmax" in clipping:
+        r = tf.minimum(r, tf.cast(clipping["rmax"], dtype))
+    if "dmax" in clipping:
+        d = tf.clip_by_value(d, -tf.cast(clipping["dmax"], dtype), tf.cast(clipping["dmax"], dtype))
+    new_mean = decay * old_mean + (1 - decay) * mean
+    new_stddev = decay * tf.reshape(average_stddev, shape) + (1 - decay) * stddev
+    with tf.control_dependencies([r, d, new_mean, new_stddev]):
+        done = [
+            average_mean.assign(tf.reshape(new_mean, [-1]), read_value=False),
+            average_stddev.assign(tf.reshape(new_stddev, [-1]), read_value=False),
+        ]
+    with tf.control_dependencies([op for op in done if op is not None]):
+        new_mean, new_stddev = tf.identity(new_mean), tf.identity(new_stddev)
+    return (tf.stop_gradient(r), tf.stop_gradient(d)), new_mean, tf.square(new_stddev) - epsilon
+
+
+def update(
+    moving_mean: Any, moving_variance: Any, mean: tf.Tensor, variance: tf.Tensor, step: Step, training: Any
+) -> list[Any]:
+    """Moves the moving statistics towards those of a batch.
+
+    Args:
+      moving_mean: [C] variable.
+      moving_variance: [C] variable.
+      mean: [C], the batch's; the moving one where the flag is False.
+      variance: [C], likewise.
+      step: how.
+      training: flag of the layer, for counting the steps of the correction.
+
+    Returns:
+      The update ops (empty in eager mode, where they have run).
+    """
+    rate = 1 - tf.cast(step.decay, mean.dtype) if tf.is_tensor(step.decay) else 1 - step.decay
+    if step.zero_debias:
+        updates = [_debiased(moving_mean, mean, rate, training)]
+    else:
+        updates = [moving_mean.assign_sub((moving_mean - mean) * rate, read_value=False)]
+    if step.renorm_epsilon is None:
+        updates.append(moving_variance.assign_sub((moving_variance - variance) * rate, read_value=False))
+    else:  # renorm averages the standard deviation
+        old, new = (tf.sqrt(tf.maximum(v + step.renorm_epsilon, 0)) for v in (moving_variance, variance))
+        moved = tf.square(old - (old - new) * rate) - step.renorm_epsilon
+        updates.append(moving_variance.assign(tf.maximum(moved, 0), read_value=False))
+    return [op for op in updates if op is not None]
+
+
+def _debiased(moving_mean: Any, mean: tf.Tensor, rate: Any, training: Any) -> Any:
+    """Adam's correction (Kingma and Ba 2015, section 3) of an average that starts at zero."""
+    dtype = mean.dtype
+    biased = scoping.get_variable("moving_mean/biased", mean.shape, dtype, zeros_initializer(), None, False)
+    steps = scoping.get_variable("moving_mean/local_step", [], dtype, zeros_initializer(), None, False)
+    one = tf.cast(training, dtype)
+    new_steps = steps + one
+    new_biased = biased - (biased - mean) * rate * one
+    weight = 1 - tf.pow(tf.cast(1 - rate, dtype), tf.maximum(new_steps, 1))
+    new_mean = tf.where(tf.cast(training, tf.bool), new_biased / weight, moving_mean)
+    with tf.control_dependencies([new_mean]):
+        done = [steps.assign(new_steps, read_value=False), biased.assign(new_biased, read_value=False)]
+    with tf.control_dependencies([op for op in done if op is not None]):
+        return moving_mean.assign(new_mean, read_value=False)
