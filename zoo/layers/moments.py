@@ -48,8 +48,8 @@ def _spread(weights: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
     weights = tf.cast(weights, x.dtype)
     if weights.shape.rank != 1 or not weights.shape.is_compatible_with(x.shape[:1]):
         raise ValueError(
-            f"batch_norm: batch_weights has one weight an example, got shape {tuple(weights.shape)} for inputs of shape "
-            f"{tuple(x.shape)}"
+            f"batch_norm: batch_weights has one weight an example, got shape {tuple(weights.shape)} for inputs of "
+            f"shape {tuple(x.shape)}"
         )
     return tf.reshape(weights, [-1] + [1] * (x.shape.rank - 1))
 
