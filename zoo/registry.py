@@ -114,7 +114,7 @@ class Net:
             *args: Nothing, or the network's own positional options (``num_classes``), to build a model; inputs first
                 to apply the function.
             **options: The network's options. A builder also takes ``weights`` (None: new weights; the name of
-                weights that come with zoo, or a file), ``name``, ``input_shape``, ``seed`` and ``dtype`` (a Keras policy).
+                weights that come with zoo), ``name``, ``input_shape``, ``seed`` and ``dtype`` (a Keras policy).
 
         Returns:
             A built ``zoo.Model``, or what the network returns: ``(outputs, end_points)``.
@@ -136,17 +136,20 @@ class Net:
         named = {p.name: p.default for p in parameters if p.kind != p.VAR_KEYWORD and p.name != "is_training"}
         return named | dict.fromkeys(_BUILDER_OPTIONS)
 
-    def _build(self, *args: Any, **options: Any) -> Model:
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises ValueError, naming the nearest, for an option that the network does not have."""
+        parameters = inspect.signature(self.network).parameters.values()
         known = self.options()
-        positional = dict(zip(known, args, strict=False))
-        if len(args) > len(known) or positional.keys() & options.keys():
-            raise TypeError(
-                f"{self.spec.name}: {args} and {sorted(options)} give an option twice, or too many options."
-            )
-        options = positional | options
         for option in options:
-            if option not in known:
+            if option not in known and not any(p.kind == p.VAR_KEYWORD for p in parameters):
                 raise ValueError(_unknown(f"{self.spec.name} has no option", option, known, "its options are"))
+
+    def _build(self, *args: Any, **options: Any) -> Model:
+        positional = dict(zip(self.options(), args, strict=False))
+        if len(args) > len(positional) or positional.keys() & options.keys():
+            raise TypeError(f"{self.spec.name}: {args} with {sorted(options)} gives an option twice, or too many.")
+        options = positional | options
+        self.check_options(options)
         weights, name, input_shape, seed, dtype = (options.pop(option, None) for option in _BUILDER_OPTIONS)
         if input_shape is None:
             input_shape = self.spec.input_shape(options)
@@ -227,7 +230,7 @@ def create(name: str, **options: Any) -> Model:
 
     Args:
         name: A name from ``list_nets()``.
-        **options: The network's options, and the builder's (``weights``, ``name``, ``input_shape``, ``seed``, ``dtype``).
+        **options: The network's options, and the builder's (see ``Net``).
 
     Returns:
         A built ``zoo.Model``.

@@ -1,0 +1,126 @@
+"""The trained weights that come with zoo: one safetensors file each, with a card that says how it was made.
+
+A card is a JSON object: ``net``, ``options``, ``data``, ``recipe`` (the command), ``seed``, ``accuracy``, ``sha256``
+of the weights file, ``licence`` and ``versions``.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import safetensors.numpy
+
+import zoo
+
+if TYPE_CHECKING:
+    from zoo.scoping import Model
+
+
+def folder() -> Path:
+    """Returns where the weights lie: inside an installed package, or beside the package in a checkout."""
+    package = Path(zoo.__file__).parent
+    installed = package / "_weights"
+    return installed if installed.is_dir() else package.parent / "weights"
+
+
+def names(net: str) -> list[str]:
+    """Returns the names of the weights that come with zoo for a network, such as ``["digits"]`` for ``"lenet5"``."""
+    return sorted(path.stem.removeprefix(f"{net}-") for path in folder().glob(f"{net}-*.safetensors"))
+
+
+def card(net: str, name: str) -> dict[str, Any]:
+    """Returns the card of some weights.
+
+    Args:
+        net: The network, such as ``"lenet5"``.
+        name: The weights, such as ``"digits"``.
+
+    Returns:
+        The card.
+
+    Raises:
+        ValueError: There are no such weights; the message lists those there are.
+    """
+    path = folder() / f"{net}-{name}.json"
+    if name not in names(net) or not path.is_file():
+        there_are = ", ".join(map(repr, names(net))) or "none"
+        raise ValueError(f"{net} has no weights {name!r}; those that come with zoo are: {there_are}.")
+    return json.loads(path.read_text())
+
+
+def load(model: "Model", net: str, name: str) -> None:
+    """Loads weights that come with zoo into a model, after checking the file's SHA-256 against its card.
+
+    Args:
+        model: A built model of the network.
+        net: The network, such as ``"lenet5"``.
+        name: The weights, such as ``"digits"``.
+
+    Raises:
+        ValueError: There are no such weights, the file is not the one its card describes, or the model's variables have
+            other names or shapes because it was built with other options.
+    """
+    about = card(net, name)
+    path = folder() / f"{net}-{name}.safetensors"
+    content = path.read_bytes()
+    found = hashlib.sha256(content).hexdigest()
+    if found != about["sha256"]:
+        raise ValueError(
+            f"{path}: its SHA-256 is {found}, but its card says {about['sha256']}: the file was changed or damaged. "
+            "Install scoped-zoo again."
+        )
+    assign(model, safetensors.numpy.load(content), f"{net} weights {name!r} (made with options {about['options']})")
+
+
+def assign(model: "Model", values: Mapping[str, np.ndarray], what: str) -> None:
+    """Gives every variable of a model its value by name; nothing is changed when one does not fit.
+
+    Args:
+        model: A built model.
+        values: Value by full variable name.
+        what: What to call the values in messages.
+
+    Raises:
+        ValueError: The names or shapes differ.
+    """
+    shapes = {name: tuple(model.variable(name).shape) for name in model.variable_names}
+    given = {name: value.shape for name, value in values.items()}
+    if shapes != given:
+        names = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
+        lines = [f"{name}: model {shapes.get(name, 'none')}, weights {given.get(name, 'none')}" for name in names[:5]]
+        raise ValueError(
+            f"{what} do not fit the model {model.name!r}: {len(names)} of its variables differ ({'; '.join(lines)}). "
+            "Build the model with the options they were made with."
+        )
+    for name, value in values.items():
+        model.variable(name).assign(value)
+
+
+def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes a model's variables to a safetensors file, and its card beside it with the file's SHA-256.
+
+    Args:
+        model: A built model.
+        path: Where to write, ending in ``.safetensors``; the card's name ends in ``.json``.
+        about: The card without ``sha256``.
+
+    Returns:
+        The card.
+    """
+    path = Path(path)
+    content = safetensors.numpy.save({name: np.asarray(model.variable(name)) for name in model.variable_names})
+    complete = {**about, "sha256": hashlib.sha256(content).hexdigest()}
+    write_whole(path, content)
+    write_whole(path.with_suffix(".json"), (json.dumps(complete, indent=2) + "\n").encode())
+    return complete
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file under a temporary name and renames it, so that nobody ever finds half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
