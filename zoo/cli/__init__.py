@@ -6,6 +6,7 @@ imported inside the command's function only, so that ``zoo --help`` stays quick.
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -65,6 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     Args:
         argv: The words after ``zoo``; those of the process by default.
     """
+    warnings.formatwarning = lambda message, *_, **__: f"zoo: {message}\n"
     try:
         app(args=argv, prog_name="zoo")
     except (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
