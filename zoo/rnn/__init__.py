@@ -1,0 +1,30 @@
+"""Recurrent cells with TF1's numbers and names, wrappers, loops with a fast path, and conversion of weights."""
+
+from zoo.rnn.basic import BasicRNNCell, GRUCell
+from zoo.rnn.cells import RNNCell
+from zoo.rnn.loops import (
+    bidirectional_dynamic_rnn,
+    dynamic_rnn,
+    stack_bidirectional_dynamic_rnn,
+    static_rnn,
+)
+from zoo.rnn.lstm import BasicLSTMCell, LSTMCell, LSTMStateTuple
+from zoo.rnn.multi import MultiRNNCell
+from zoo.rnn.wrappers import DeviceWrapper, DropoutWrapper, ResidualWrapper
+
+__all__ = [
+    "BasicLSTMCell",
+    "BasicRNNCell",
+    "DeviceWrapper",
+    "DropoutWrapper",
+    "GRUCell",
+    "LSTMCell",
+    "LSTMStateTuple",
+    "MultiRNNCell",
+    "RNNCell",
+    "ResidualWrapper",
+    "bidirectional_dynamic_rnn",
+    "dynamic_rnn",
+    "stack_bidirectional_dynamic_rnn",
+    "static_rnn",
+]

@@ -1,0 +1,143 @@
+"""The simple recurrent cell and the gated recurrent unit, with TF1's names and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from zoo.rnn.cells import Activation, RNNCell, State, Tensor, activation_function
+from zoo.rnn.checks import check_kernel, check_units
+
+
+class BasicRNNCell(RNNCell):
+    """The simple cell: ``h' = act([x, h] K + b)``, state = output.
+
+    Args:
+      num_units: width.
+      activation: default tanh.
+      reuse: see `RNNCell`.
+      name: see `RNNCell`.
+      dtype: see `RNNCell`.
+      trainable: see `RNNCell`.
+
+    Source: TF1's ``BasicRNNCell``; Elman, "Finding structure in time" (1990).
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        activation: str | Activation | None = None,
+        reuse: Any = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
+        self.num_units = check_units(num_units)
+        self.activation = activation_function(activation)
+
+    @property
+    def state_size(self) -> int:
+        """The number of units."""
+        return self.num_units
+
+    @property
+    def output_size(self) -> int:
+        """The number of units."""
+        return self.num_units
+
+    def build(self, width: int) -> None:
+        """Makes ``kernel`` and ``bias``.
+
+        Args:
+          width: width of the inputs.
+        """
+        self.add_variable("kernel", [width + self.num_units, self.num_units])
+        self.add_variable("bias", [self.num_units], tf.zeros_initializer())
+
+    def check_width(self, width: int | None) -> None:
+        """See `RNNCell.check_width`."""
+        check_kernel(self, self._weights["kernel"], self.num_units, width)
+
+    def call(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `RNNCell.call`."""
+        dtype = inputs.dtype
+        total = tf.matmul(tf.concat([inputs, tf.cast(state, dtype)], 1), self.weight("kernel", dtype))
+        output = self.activation(total + self.weight("bias", dtype))
+        return output, output
+
+
+class GRUCell(RNNCell):
+    """Gated recurrent unit; the reset gate acts before the matrix product.
+
+        r, u = sigmoid([x, h] K_g + b_g),  h' = u * h + (1 - u) * act([x, r * h] K_c + b_c)
+
+    The bias of the gates starts at 1. Keras' default GRU, cuDNN and PyTorch reset after the product: another function.
+
+    Args:
+      num_units: width.
+      activation: default tanh.
+      reuse: see `RNNCell`.
+      kernel_initializer: of both kernels; default the scope's.
+      bias_initializer: of both biases; default 1 for the gates and 0 for the candidate.
+      name: see `RNNCell`.
+      dtype: see `RNNCell`.
+      trainable: see `RNNCell`.
+
+    Source: Cho et al., arXiv:1406.1078, equations 5 to 8; TF1's ``GRUCell``.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        activation: str | Activation | None = None,
+        reuse: Any = None,
+        kernel_initializer: Any = None,
+        bias_initializer: Any = None,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
+        self.num_units = check_units(num_units)
+        self.activation = activation_function(activation)
+        self._kernel_initializer, self._bias_initializer = kernel_initializer, bias_initializer
+
+    @property
+    def state_size(self) -> int:
+        """The number of units."""
+        return self.num_units
+
+    @property
+    def output_size(self) -> int:
+        """The number of units."""
+        return self.num_units
+
+    def build(self, width: int) -> None:
+        """Makes kernel and bias of ``gates`` and of ``candidate``.
+
+        Args:
+          width: width of the inputs.
+        """
+        rows, units = width + self.num_units, self.num_units
+        ones, zeros = (self._bias_initializer or tf.compat.v1.constant_initializer(v) for v in (1.0, 0.0))
+        self.add_variable("gates/kernel", [rows, 2 * units], self._kernel_initializer)
+        self.add_variable("gates/bias", [2 * units], ones)
+        self.add_variable("candidate/kernel", [rows, units], self._kernel_initializer)
+        self.add_variable("candidate/bias", [units], zeros)
+
+    def check_width(self, width: int | None) -> None:
+        """See `RNNCell.check_width`."""
+        check_kernel(self, self._weights["gates/kernel"], self.num_units, width)
+
+    def call(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """See `RNNCell.call`."""
+        dtype = inputs.dtype
+        h = tf.cast(state, dtype)
+        gates = tf.matmul(tf.concat([inputs, h], 1), self.weight("gates/kernel", dtype))
+        r, u = tf.split(tf.sigmoid(gates + self.weight("gates/bias", dtype)), 2, axis=1)
+        candidate = tf.matmul(tf.concat([inputs, r * h], 1), self.weight("candidate/kernel", dtype))
+        candidate = self.activation(candidate + self.weight("candidate/bias", dtype))
+        output = u * h + (1 - u) * candidate
+        return output, output

@@ -1,0 +1,98 @@
+"""The LSTM on a GPU: one cuDNN call a layer. Not compiled by XLA, so a model that uses it says ``supports_jit = False``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from zoo import scoping
+
+
+def available(dtype: Any) -> bool:
+    """Says whether cuDNN will run a layer of this dtype here.
+
+    Args:
+      dtype: dtype of the inputs.
+
+    Returns:
+      True with a GPU visible, outside an explicit CPU device, for float16 and float32.
+    """
+    if dtype not in (tf.float16, tf.float32) or not tf.config.list_logical_devices("GPU"):
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    device = "" if tf.executing_eagerly() else str(graph._device_function_stack.peek_objs()[-1:] or "")
+    return "CPU" not in device.upper()
+
+
+def parameters(kernel: Any, bias: Any, forget_bias: float) -> Any:
+    """Packs the weights of one layer in cuDNN's order.
+
+    cuDNN wants the gates as i, f, j, o; each of the four input and then the four recurrent matrices transposed; then
+    four biases for the input side and four for the recurrent side. The bias goes to the input side whole, with the
+    forget bias added, because cuDNN has none.
+
+    Args:
+      kernel: [width + units, 4 units], columns i, j, f, o.
+      bias: [4 units].
+      forget_bias: added to the forget gate.
+
+    Returns:
+      One vector of (width + units + 2) x 4 units values.
+    """
+    units = kernel.shape[1] // 4
+    width = kernel.shape[0] - units
+    i, j, f, o = tf.split(kernel, 4, axis=1)
+    b_i, b_j, b_f, b_o = tf.split(bias, 4)
+    gates = (i, f, j, o)
+    biases = (b_i, b_f + tf.cast(forget_bias, bias.dtype), b_j, b_o)
+    matrices = [*(g[:width] for g in gates), *(g[width:] for g in gates)]
+    return tf.concat([*(tf.reshape(tf.transpose(m), [-1]) for m in matrices), *biases, tf.zeros_like(bias)], 0)
+
+
+def lstm(
+    inputs: Any, kernel: Any, bias: Any, c: Any, h: Any, forget_bias: float, mask: Any = None
+) -> tuple[Any, Any, Any]:
+    """Runs one LSTM layer over a sequence; the same contract as `zoo.rnn.fused.lstm`.
+
+    Args:
+      inputs: [time, batch, width].
+      kernel: [width + units, 4 units].
+      bias: [4 units].
+      c: [batch, units].
+      h: [batch, units].
+      forget_bias: added to the forget gate.
+      mask: bool [time, batch, 1] or None.
+
+    Returns:
+      Outputs [time, batch, units], and `c` and `h` at the sequences' ends.
+    """
+    frame = scoping.current_frame()
+    if frame is not None:
+        frame.store.supports_jit = False  # read by Keras: jit_compile="auto" then stays off
+    steps = tf.shape(inputs)[0]
+    if mask is None:
+        lengths = tf.fill([tf.shape(inputs)[1]], steps)
+    else:
+        lengths = tf.reduce_sum(tf.cast(mask[:, :, 0], tf.int32), 0)
+    outputs, last_h, last_c, _, _ = tf.raw_ops.CudnnRNNV3(
+        input=inputs,
+        input_h=h[None],
+        input_c=c[None],
+        params=parameters(kernel, bias, forget_bias),
+        sequence_lengths=tf.maximum(lengths, 1),  # cuDNN refuses empty rows; they are put right below
+        rnn_mode="lstm",
+        input_mode="linear_input",
+        direction="unidirectional",
+        dropout=0.0,
+        is_training=True,
+        time_major=True,
+        num_proj=0,
+    )
+    last_c, last_h = last_c[0], last_h[0]
+    if mask is not None:
+        empty = (lengths == 0)[:, None]
+        last_c, last_h = tf.where(empty, c, last_c), tf.where(empty, h, last_h)
+        outputs = tf.where(mask, outputs, tf.zeros([], outputs.dtype))
+    outputs.set_shape([inputs.shape[0], inputs.shape[1], h.shape[1]])
+    return outputs, last_c, last_h

@@ -1,0 +1,173 @@
+"""The fast path of an LSTM over a sequence: one product for all inputs, one for all weight gradients.
+
+Forward: ``Z_x = X W_x + b`` for every step at once; only ``h W_h`` is left for the loop. Backward: the loop carries
+``dc`` and ``dh`` back and leaves ``dZ``; then ``dK = [X, H]^T dZ``, ``db = sum dZ`` and ``dX = dZ W_x^T`` are one product
+each. Seven widths a step are kept (gates, tanh c, c, h), so memory is linear in the number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import tensorflow as tf
+
+UNROLL_LIMIT: Final = 64  # longer (or unknown) sequences run in a while loop
+
+Columns = Any  # one value a step: a list of tensors when unrolled, else [time, ...]
+
+
+def lstm(
+    inputs: Any, kernel: Any, bias: Any, c: Any, h: Any, forget_bias: float, mask: Any = None
+) -> tuple[Any, Any, Any]:
+    """Runs one LSTM layer over a sequence.
+
+    Args:
+      inputs: [time, batch, width], finite also past the sequences' ends.
+      kernel: [width + units, 4 units], columns i, j, f, o.
+      bias: [4 units].
+      c: [batch, units], the initial cell.
+      h: [batch, units], the initial output.
+      forget_bias: added to the forget gate.
+      mask: bool [time, batch, 1], True inside the sequences; None when every step counts.
+
+    Returns:
+      Outputs [time, batch, units] (zero past the ends), and `c` and `h` at the ends. All in the inputs' dtype; with
+      half precision the products are in half and the gates and `c` in float32.
+    """
+    width, units = int(inputs.shape[-1]), int(kernel.shape[1]) // 4
+    steps = inputs.shape[0]
+    unroll = steps is not None and (steps <= UNROLL_LIMIT or tf.executing_eagerly())
+    low = inputs.dtype
+    high = tf.float32 if low.size < 4 else low
+    marks = [] if mask is None else [mask]
+    specs = [(low, units), *[(high, units)] * 6, (low, units)]
+
+    @tf.custom_gradient
+    def run(inputs: Any, kernel: Any, bias: Any, c: Any, h: Any) -> tuple[Any, Callable[..., Any]]:
+        flat = tf.reshape(inputs, [-1, width])
+        w_x, w_h = kernel[:width], kernel[width:]
+        shift = tf.concat(
+            [tf.zeros([2 * units], low), tf.fill([units], tf.cast(forget_bias, low)), tf.zeros([units], low)], 0
+        )
+        z_x = tf.reshape(tf.matmul(flat, w_x) + (bias + shift), tf.concat([tf.shape(inputs)[:2], [4 * units]], 0))
+        z_x = tf.ensure_shape(z_x, [steps, inputs.shape[1], 4 * units])
+
+        def forward(carry: Any, z: Any, *inside: Any) -> tuple[Any, Any]:
+            c, h = carry
+            z = tf.cast(z + tf.matmul(h, w_h), high)
+            i, j, f, o = tf.split(z, 4, axis=1)
+            i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
+            new_c = c * f + i * j
+            tanh_c = tf.tanh(new_c)
+            new_h = output = tf.cast(o * tanh_c, low)
+            if inside:
+                new_c, new_h = tf.where(inside[0], new_c, c), tf.where(inside[0], output, h)
+                output = tf.where(inside[0], output, tf.zeros([], low))
+            return (new_c, new_h), (output, i, j, f, o, tanh_c, c, h)
+
+        (last_c, last_h), kept = scan(forward, (tf.cast(c, high), h), [z_x, *marks], specs, unroll)
+        outputs, *gates, h_before = kept
+
+        def gradient(d_outputs: Any, d_c: Any, d_h: Any) -> tuple[Any, ...]:
+            def backward(carry: Any, d_out: Any, *rest: Any) -> tuple[Any, Any]:
+                d_c, d_h = carry
+                i, j, f, o, tanh_c, c, *inside = rest
+                d_new_h = tf.cast(d_h + d_out, high)
+                d_new_c = d_c
+                if inside:
+                    d_new_h = tf.where(inside[0], d_new_h, tf.zeros([], high))
+                    d_new_c = tf.where(inside[0], d_c, tf.zeros([], high))
+                d_new_c += tf.raw_ops.TanhGrad(y=tanh_c, dy=d_new_h * o)
+                d_z = tf.concat(
+                    [
+                        tf.raw_ops.SigmoidGrad(y=i, dy=d_new_c * j),
+                        tf.raw_ops.TanhGrad(y=j, dy=d_new_c * i),
+                        tf.raw_ops.SigmoidGrad(y=f, dy=d_new_c * c),
+                        tf.raw_ops.SigmoidGrad(y=o, dy=d_new_h * tanh_c),
+                    ],
+                    axis=1,
+                )
+                d_z = tf.cast(d_z, low)
+                before_c, before_h = d_new_c * f, tf.matmul(d_z, w_h, transpose_b=True)
+                if inside:  # past the end the state was copied, and so is its gradient
+                    before_c, before_h = tf.where(inside[0], before_c, d_c), tf.where(inside[0], before_h, d_h)
+                return (before_c, before_h), (d_z,)
+
+            carry = (tf.cast(d_c, high), d_h)
+            (d_c, d_h), (d_z,) = scan(
+                backward, carry, [d_outputs, *gates, *marks], [(low, 4 * units)], unroll, reverse=True
+            )
+            d_z = tf.reshape(joined(d_z), [-1, 4 * units])
+            rows = tf.concat([flat, tf.reshape(joined(h_before), [-1, units])], axis=1)
+            d_kernel = tf.matmul(rows, d_z, transpose_a=True)
+            d_inputs = tf.reshape(tf.matmul(d_z, w_x, transpose_b=True), tf.shape(inputs))
+            return d_inputs, d_kernel, tf.reduce_sum(d_z, 0), tf.cast(d_c, low), d_h
+
+        return (stacked(outputs), tf.cast(last_c, low), last_h), gradient
+
+    outputs, c, h = run(inputs, kernel, bias, c, h)
+    outputs.set_shape([steps, inputs.shape[1], units])
+    return outputs, c, h
+
+
+def stacked(columns: Columns) -> Any:
+    """Returns the steps as one tensor [time, ...]."""
+    return tf.stack(columns) if isinstance(columns, list) else columns
+
+
+def joined(columns: Columns) -> Any:
+    """Returns the steps as one tensor whose first dimension is time x batch, or [time, ...] from a loop."""
+    return tf.concat(columns, 0) if isinstance(columns, list) else columns
+
+
+def scan(
+    step: Callable[..., tuple[Any, Any]],
+    carry: Any,
+    columns: list[Columns],
+    specs: list[tuple[Any, int]],
+    unroll: bool,
+    reverse: bool = False,
+) -> tuple[Any, list[Columns]]:
+    """Runs ``carry, values = step(carry, *column values of that step)`` over all steps.
+
+    Args:
+      step: function of one step; `values` is a tuple of tensors.
+      carry: initial tensors.
+      columns: the inputs of the steps.
+      specs: dtype and width of each value.
+      unroll: write the steps out in the graph; False runs a while loop.
+      reverse: from the last step to the first.
+
+    Returns:
+      The last carry, and the values as columns, in the order of time.
+    """
+    if unroll:
+        return _unrolled(step, carry, columns, reverse)
+    total = tf.shape(columns[0])[0]
+    rows = carry[0].shape[0]
+    arrays = [tf.TensorArray(x.dtype, total, element_shape=x.shape[1:]).unstack(x) for x in columns]
+    made = [tf.TensorArray(dtype, total, element_shape=[rows, width]) for dtype, width in specs]
+
+    def body(n: Any, carry: Any, made: list[Any]) -> tuple[Any, Any, list[Any]]:
+        t = total - 1 - n if reverse else n
+        carry, values = step(carry, *(a.read(t) for a in arrays))
+        return n + 1, carry, [a.write(t, v) for a, v in zip(made, values, strict=True)]
+
+    limit = columns[0].shape[0]
+    _, carry, made = tf.while_loop(lambda n, *_: n < total, body, (0, carry, made), maximum_iterations=limit)
+    return carry, [a.stack() for a in made]
+
+
+def _unrolled(
+    step: Callable[..., tuple[Any, Any]], carry: Any, columns: list[Columns], reverse: bool
+) -> tuple[Any, Any]:
+    lists = [x if isinstance(x, list) else tf.unstack(x) for x in columns]
+    order = range(len(lists[0]))
+    made = []
+    for t in reversed(order) if reverse else order:
+        carry, values = step(carry, *(x[t] for x in lists))
+        made.append(values)
+    if reverse:
+        made.reverse()
+    return carry, [list(column) for column in zip(*made, strict=True)]

@@ -1,0 +1,133 @@
+"""The plain loop: one cell call per step, for every cell; and the noise that wrappers draw for a whole sequence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import tensorflow as tf
+
+from zoo import scoping
+
+
+def current_context() -> Any:
+    """Returns what variables belong to now: the running model or store, else the TF1 graph."""
+    frame = scoping.current_frame()
+    if frame is not None:
+        return frame
+    graph = tf.compat.v1.get_default_graph()
+    while hasattr(graph, "outer_graph"):
+        graph = graph.outer_graph
+    return graph
+
+
+class Sequence:
+    """One pass over a sequence: its size, the step it is at, and the noise of its dropout wrappers.
+
+    The noise is drawn before the loop, for all steps, so that the plain loop and the fast path see the same masks.
+
+    Args:
+      time: number of steps.
+      batch: number of rows.
+      dtype: dtype of the inputs.
+      parallel_iterations: of the loop.
+      swap_memory: of the loop.
+    """
+
+    def __init__(
+        self, time: Any, batch: Any, dtype: Any, parallel_iterations: int = 32, swap_memory: bool = False
+    ) -> None:
+        self.time, self.batch, self.dtype = time, batch, dtype
+        self.loop = {"parallel_iterations": parallel_iterations, "swap_memory": swap_memory}
+        self.noise: dict[Any, Any] = {}
+        self.step: Any = None
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[Sequence]:
+        """Makes this the sequence that wrappers look at."""
+        token = _SEQUENCE.set(self)
+        try:
+            yield self
+        finally:
+            _SEQUENCE.reset(token)
+
+
+_SEQUENCE: ContextVar[Sequence | None] = ContextVar("zoo_rnn_sequence", default=None)
+
+
+def current_sequence() -> Sequence | None:
+    """Returns the sequence being run, or None in a step outside the loops of this package."""
+    return _SEQUENCE.get()
+
+
+def masked(mask: Any, new: Any, old: Any) -> Any:
+    """Takes `new` inside the sequences and `old` past their ends.
+
+    Args:
+      mask: bool [batch, 1] or [time, batch, 1].
+      new: (nested) tensors [..., width].
+      old: the same structure, or a number for all.
+
+    Returns:
+      The structure of `new`.
+    """
+    if isinstance(old, int):
+        return tf.nest.map_structure(lambda n: tf.where(mask, n, tf.cast(old, n.dtype)), new)
+    return tf.nest.map_structure(lambda n, o: tf.where(mask, n, tf.cast(o, n.dtype)), new, old)
+
+
+def run(cell: Any, inputs: Any, state: Any, mask: Any) -> tuple[Any, Any]:
+    """Calls a cell step by step.
+
+    Args:
+      cell: any callable ``(inputs, state) -> (output, state)`` whose variables exist already.
+      inputs: [time, batch, width].
+      state: initial state.
+      mask: bool [time, batch, 1] or None.
+
+    Returns:
+      Outputs [time, batch, output_size], zero past the end, and the last state.
+    """
+    sequence = current_sequence() or Sequence(None, None, inputs.dtype)
+    before = sequence.step
+
+    def step(t: Any, x: Any, old: Any, inside: Any) -> tuple[Any, Any]:
+        sequence.step = t
+        output, new = cell(x, old)
+        new = tf.nest.map_structure(lambda n, o: tf.cast(n, o.dtype), new, old)
+        return (output, new) if inside is None else (masked(inside, output, 0), masked(inside, new, old))
+
+    try:
+        if tf.executing_eagerly():
+            outputs = []
+            for t in range(inputs.shape[0]):
+                output, state = step(t, inputs[t], state, None if mask is None else mask[t])
+                outputs.append(output)
+            return tf.stack(outputs), state
+        return _while(step, inputs, state, mask, sequence.loop)
+    finally:
+        sequence.step = before
+
+
+def _while(step: Any, inputs: Any, state: Any, mask: Any, loop: dict[str, Any]) -> tuple[Any, Any]:
+    total = tf.shape(inputs)[0]
+    xs = tf.TensorArray(inputs.dtype, total, element_shape=inputs.shape[1:]).unstack(inputs)
+    shape: list[Any] = []
+
+    def body(t: Any, old: Any, outputs: Any) -> tuple[Any, Any, Any]:
+        output, new = step(t, xs.read(t), old, None if mask is None else mask[t])
+        shape[:] = output.shape.as_list()
+        new = tf.nest.map_structure(lambda n, o: tf.ensure_shape(n, o.shape), new, old)
+        return t + 1, new, outputs.write(t, output)
+
+    state = tf.nest.map_structure(tf.convert_to_tensor, state)
+    outputs = tf.TensorArray(inputs.dtype, total, infer_shape=False)
+    limit = inputs.shape[0]
+    _, state, outputs = tf.while_loop(
+        lambda t, *_: t < total, body, (0, state, outputs), maximum_iterations=limit, **loop
+    )
+    stacked = outputs.stack()
+    stacked.set_shape([limit, *shape])
+    return stacked, state
