@@ -141,7 +141,7 @@ def test_bidirectional_against_two_loops():
         (out_fw, out_bw), (_, state_bw) = rnn.bidirectional_dynamic_rnn(forward, backward, inputs, lengths)
         turned = tf.reverse_sequence(inputs, lengths, 1)
         by_hand, last = rnn.dynamic_rnn(backward, turned, lengths, scope="again")
-    assert list(store.variables)[0] == "bidirectional_rnn/fw/basic_lstm_cell/kernel"
+    assert next(iter(store.variables)) == "bidirectional_rnn/fw/basic_lstm_cell/kernel"
     assert list(store.variables)[2] == "bidirectional_rnn/bw/gru_cell/gates/kernel"
     np.testing.assert_allclose(out_bw, tf.reverse_sequence(by_hand, lengths, 1), atol=1e-6)
     np.testing.assert_allclose(state_bw, last, atol=1e-6)

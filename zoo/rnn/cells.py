@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.checks import check_floating, check_state
+from zoo.rnn.checks import check_state
 
 Tensor: TypeAlias = Any
 State: TypeAlias = Any

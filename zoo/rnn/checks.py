@@ -29,7 +29,7 @@ def _rows(tensor: Any) -> int | None:
     return None if tensor.shape.rank is None else tensor.shape[0]
 
 
-def check_state(cell: Any, state: State, inputs: Tensor) -> State:
+def check_state(cell: Any, state: Any, inputs: Any) -> Any:
     """Brings a state into the cell's structure and checks widths and batch.
 
     Args:
@@ -91,7 +91,7 @@ def check_units(num_units: Any, what: str = "num_units") -> int:
     return int(num_units)
 
 
-def check_kernel(cell: RNNCell, kernel: Any, rows: int, width: int | None) -> None:
+def check_kernel(cell: Any, kernel: Any, rows: int, width: int | None) -> None:
     """Refuses inputs of another width than the one the kernel was made for.
 
     Args:

@@ -1,4 +1,4 @@
-"""The LSTM on a GPU: one cuDNN call a layer. Not compiled by XLA, so a model that uses it says ``supports_jit = False``."""
+"""The LSTM on a GPU: one cuDNN call a layer, which XLA cannot compile: its model says ``supports_jit = False``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def lstm(
     """
     frame = scoping.current_frame()
     if frame is not None:
-        frame.store.supports_jit = False  # read by Keras: jit_compile="auto" then stays off
+        model: Any = frame.store
+        model.supports_jit = False  # read by Keras: jit_compile="auto" then stays off
     steps = tf.shape(inputs)[0]
     if mask is None:
         lengths = tf.fill([tf.shape(inputs)[1]], steps)
@@ -91,7 +92,7 @@ def lstm(
     )
     last_c, last_h = last_c[0], last_h[0]
     if mask is not None:
-        empty = (lengths == 0)[:, None]
+        empty = tf.equal(lengths, 0)[:, None]
         last_c, last_h = tf.where(empty, c, last_c), tf.where(empty, h, last_h)
         outputs = tf.where(mask, outputs, tf.zeros([], outputs.dtype))
     outputs.set_shape([inputs.shape[0], inputs.shape[1], h.shape[1]])

@@ -1,8 +1,8 @@
 """The fast path of an LSTM over a sequence: one product for all inputs, one for all weight gradients.
 
 Forward: ``Z_x = X W_x + b`` for every step at once; only ``h W_h`` is left for the loop. Backward: the loop carries
-``dc`` and ``dh`` back and leaves ``dZ``; then ``dK = [X, H]^T dZ``, ``db = sum dZ`` and ``dX = dZ W_x^T`` are one product
-each. Seven widths a step are kept (gates, tanh c, c, h), so memory is linear in the number of steps.
+``dc`` and ``dh`` back and leaves ``dZ``; then ``dK = [X, H]^T dZ``, ``db = sum dZ`` and ``dX = dZ W_x^T`` are one
+product each. Eight widths a step are kept (gates, tanh c, c, h, output), so memory is linear in the number of steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loops over sequences with TF1's names, arguments and scopes; each takes the fast path by itself where there is one."""
+"""Loops over sequences with TF1's names, arguments and scopes; they take the fast path where there is one."""
 
 from __future__ import annotations
 

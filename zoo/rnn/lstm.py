@@ -12,7 +12,7 @@ from zoo.rnn.cells import Activation, RNNCell, State, Tensor, activation_functio
 from zoo.rnn.checks import check_kernel, check_units
 
 
-class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):  # noqa: PYI024 - TF1's own form, a pickle of which unpacks
+class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
     """State of an LSTM: cell `c` and output `h`, in this order (Keras keeps ``[h, c]``)."""
 
     __slots__ = ()

@@ -291,7 +291,7 @@ class DropoutWrapper(_Wrapper):
             )
         sequence = steps.current_sequence()
         mask = None if sequence is None else sequence.noise.get((self, slot, index))
-        if mask is not None:  # the whole sequence at once, or one step of it
+        if sequence is not None and mask is not None:  # the whole sequence at once, or one step of it
             return value * tf.stop_gradient(mask if value.shape.rank == 3 else mask[sequence.step])
         seed = self._derived_seed(slot, index)
         if scoping.in_graph() or _in_loop():  # a new mask each time the op runs: TF1's own numbers for a given seed
