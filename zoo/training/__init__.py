@@ -1,0 +1,41 @@
+"""The training engine: `Trainer`, schedules, averages, step-exact checkpoints, summaries."""
+
+from zoo.training.averages import ExponentialMovingAverage
+from zoo.training.checkpoint import (
+    Checkpoint,
+    CheckpointWriteError,
+    DamagedCheckpointError,
+    read_checkpoint,
+    write_checkpoint,
+)
+from zoo.training.interrupt import InterruptedRunError
+from zoo.training.keeper import Checkpoints
+from zoo.training.losses import TaskLoss, softmax_cross_entropy
+from zoo.training.optimizers import OPTIMIZERS, make_optimizer
+from zoo.training.options import History, NonFiniteLossError, RunOptions
+from zoo.training.schedules import SCHEDULES, WarmUp, make_schedule
+from zoo.training.state import ConfigChangedError
+from zoo.training.trainer import Trainer
+
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Checkpoint",
+    "CheckpointWriteError",
+    "Checkpoints",
+    "ConfigChangedError",
+    "DamagedCheckpointError",
+    "ExponentialMovingAverage",
+    "History",
+    "InterruptedRunError",
+    "NonFiniteLossError",
+    "RunOptions",
+    "TaskLoss",
+    "Trainer",
+    "WarmUp",
+    "make_optimizer",
+    "make_schedule",
+    "read_checkpoint",
+    "softmax_cross_entropy",
+    "write_checkpoint",
+]

@@ -1,0 +1,63 @@
+"""metrics.jsonl: one JSON object a line, never behind and never ahead of the checkpoint a run resumes from."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.training.checkpoint import replace_text
+
+
+class Journal:
+    """The lines of a run: ``{"step": 100, "epoch": 1, "loss": 0.3, ...}``.
+
+    Args:
+        path: the file; made at the first line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Appends a line; numbers that are not finite become null."""
+        clean = {name: _clean(value) for name, value in values.items()}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(clean, ensure_ascii=False) + "\n")
+
+    def cut(self, step: int) -> list[dict[str, Any]]:
+        """Drops what was logged after a step, and a line that a killed process left half-written.
+
+        Args:
+            step: the checkpoint's step.
+
+        Returns:
+            The lines that stay.
+        """
+        lines = [line for line in self.read() if line.get("step", 0) <= step]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        if self.path.exists() and self.path.read_text(encoding="utf-8", errors="replace") != text:
+            replace_text(self.path, text)
+        return lines
+
+    def read(self) -> list[dict[str, Any]]:
+        """Returns the whole lines."""
+        if not self.path.exists():
+            return []
+        found = []
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+        return found
+
+
+def _clean(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,327 @@
+"""The loop of one run: steps, validation, checkpoints, and what they must remember."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from zoo.training.feed import Feed
+from zoo.training.interrupt import InterruptedRunError, Interrupts
+from zoo.training.monitor import Monitor
+from zoo.training.options import History, NonFiniteLossError, RunOptions, Sums
+from zoo.training.runfolder import RunFolder
+from zoo.training.state import (
+    assign,
+    callback_states,
+    random_state,
+    restore_callbacks,
+    restore_random_state,
+    variables_of,
+)
+from zoo.training.step import RATE, TASK, StepResult
+from zoo.training.watch import Watch, describe
+
+if TYPE_CHECKING:
+    from zoo.training.trainer import Trainer
+
+
+class Loop:
+    """One run of a trainer.
+
+    Args:
+        trainer: what is trained; built.
+        feed: the training data.
+        tests: validation batches, or None.
+        run: options.
+    """
+
+    def __init__(self, trainer: Trainer, feed: Feed, tests: tf.data.Dataset | None, run: RunOptions) -> None:
+        self.trainer, self.feed, self.tests, self.options = trainer, feed, tests, run
+        self.engine = trainer.build(feed.element_spec)
+        self.monitor = Monitor(run.monitor, run.mode, run.patience, run.min_delta)
+        self.step, self.rate, self.stopped = int(self.engine.step.numpy()), 0.0, ""
+        self.line_sums, self.epoch_sums = Sums(), Sums()
+        self.last = {"log": self.step, "validation": self.step, "save": -1, "epoch_end": self.step}
+        self.results: dict[str, Any] = {}
+        self.training_seconds, self._saved_at, self._line_at = 0.0, time.monotonic(), time.monotonic()
+        self._pending: tuple[StepResult, int, int] | None = None
+        self._best_weights: dict[str, np.ndarray] | None = None
+        feed.go_to(*trainer.position)
+        self.folder = RunFolder(self)
+        self.callbacks = keras.callbacks.CallbackList(list(run.callbacks), add_history=False, add_progbar=False)
+
+    @property
+    def total(self) -> int | None:
+        """Steps of the whole run; None when the length of an epoch is not known yet."""
+        if self.options.steps is not None:
+            return self.options.steps
+        return self.feed.batches * (self.options.epochs or 0) if self.feed.batches is not None else None
+
+    def run(self) -> History:
+        """Runs to the end; see `Trainer.fit`."""
+        self._attach_callbacks()
+        lines = self.folder.open()
+        with Interrupts() as interrupts, Watch(self.step, self.total, show=self.options.progress) as watch:
+            self.interrupts, self.watch = interrupts, watch
+            self.folder.announce(watch)
+            try:
+                self.callbacks.on_train_begin()
+                self._loop(lines)
+                self._finish()
+            finally:
+                self.folder.close()
+        self.trainer.position = (self.feed.epoch, self.feed.batch)
+        self.callbacks.on_train_end(self.results)
+        return History(lines, self.monitor.best_step, self.monitor.best, self.stopped, self.step)
+
+    # The loop.
+
+    def _loop(self, lines: list[dict[str, Any]]) -> None:
+        self.lines = lines
+        while True:
+            self._boundary()
+            if self._done():
+                return
+            if self.feed.batch == 0 and not self.epoch_sums.steps:
+                self.callbacks.on_epoch_begin(self.feed.epoch)
+            position = (self.feed.epoch, self.feed.batch)
+            self.folder.profile(self.step)
+            count = self._count()
+            self.callbacks.on_train_batch_begin(self.feed.batch)
+            try:
+                result = self._call(count)
+            except tf.errors.OutOfRangeError:
+                self._drain()
+                self.feed.end_epoch()
+                continue
+            self._drain()
+            self._pending = (result, *position)
+            self.step += count
+            self.feed.advance(count)
+            if self.options.callbacks or self.folder.looks_inside:
+                self._drain()
+                self.callbacks.on_train_batch_end(
+                    position[1] + count - 1, {**self.line_sums.means(), **self._metrics()}
+                )
+            self.watch.step(self.step)
+            self.folder.check()
+            if self.interrupts.signum is not None:
+                self._leave()
+
+    def _call(self, count: int) -> StepResult:
+        if count == 1 and self.folder.summaries.wanted(self.step):
+            result, seen = self.engine.observe(self.feed.iterator)
+            self.folder.summaries.inside(
+                self.step + 1, seen, dict(zip(self.engine.names, self.engine.variables, strict=True))
+            )
+            return result
+        return self.engine.train(self.feed.iterator, count)
+
+    def _count(self) -> int:
+        """Steps of the next call: up to the next thing that has to happen between two steps."""
+        if self.feed.remaining is None or self.folder.summaries.wanted(self.step):
+            return 1
+        marks = [self.options.log_every, self.options.validate_every, self.options.checkpoint_steps]
+        gaps = [every - self.step % every for every in marks if every]
+        if self.folder.summaries.level == "all":
+            gaps.append(self.folder.summaries.every - self.step % self.folder.summaries.every)
+        if self.options.steps is not None:
+            gaps.append(self.options.steps - self.step)
+        gaps += [edge - self.step for edge in self.folder.profile_edges if edge > self.step]
+        return min(self.trainer.steps_per_call, self.feed.remaining, *gaps)
+
+    def _drain(self) -> None:
+        """Takes in the results of the last call; by then the device works on the next one."""
+        if self._pending is None:
+            return
+        (result, epoch, batch), self._pending = self._pending, None
+        losses = result.losses.numpy()
+        for row in losses:
+            self.line_sums.add(row)
+            self.epoch_sums.add(row)
+        self.rate = float(losses[-1, RATE])
+        if not np.isfinite(losses[-1]).all():
+            self._not_finite(losses, result.examples.numpy(), epoch, batch + len(losses) - 1)
+
+    def _not_finite(self, losses: np.ndarray, examples: np.ndarray, epoch: int, batch: int) -> None:
+        step = self.last["log"] + self.line_sums.steps
+        kind = "loss" if not np.isfinite(losses[-1, TASK]) else "regularization loss"
+        which = self.feed.describe(epoch, batch, examples)
+        bad = ~np.isfinite(examples)
+        if bad.all() or not bad.any():
+            before = self.feed.broken_inputs(epoch, batch - 1)
+            which += f". The weights may have been bad already; the batch before: {before}"
+        where = f"learning rate {self.rate:g}, epoch {epoch + 1}, batch {batch + 1}"
+        raise NonFiniteLossError(
+            f"the {kind} is not finite at step {step} ({where}): {which}. {self.folder.last_good()} Lower the learning "
+            "rate, clip the gradients (clip_norm) or repair the data"
+        )
+
+    # Between two steps.
+
+    def _boundary(self) -> None:
+        """What is due after this step; each part happens once, also when a run is taken up here."""
+        if self.step == 0 and self.last["save"] < 0:
+            self._save()
+        if self.step == 0:
+            return
+        epoch_ended = self.feed.batch == 0
+        final = self.options.steps is not None and self.step >= self.options.steps
+        if (self.step % self.options.log_every == 0 or epoch_ended or final) and self.last["log"] != self.step:
+            self._log()
+        every = self.options.validate_every
+        due = self.step % every == 0 if every else epoch_ended
+        if self.tests is not None and (due or final) and self.last["validation"] != self.step:
+            self._validate()
+        if epoch_ended and self.last["epoch_end"] != self.step:
+            self.last["epoch_end"] = self.step
+            logs = {**self.epoch_sums.means(), **{k: v for k, v in self.results.items() if k not in ("step", "epoch")}}
+            self.epoch_sums = Sums()
+            self.callbacks.on_epoch_end(self.feed.epoch - 1, logs)
+        minutes = self.options.checkpoint_minutes
+        due = bool(self.options.checkpoint_steps and self.step % self.options.checkpoint_steps == 0)
+        if minutes is not None and time.monotonic() - self._saved_at >= minutes * 60:
+            due = True
+        if (due or self.last["validation"] == self.step == self.monitor.best_step) and self.last["save"] != self.step:
+            self._save()
+
+    def _done(self) -> bool:
+        steps, epochs = self.options.steps, self.options.epochs
+        reasons = {
+            "early stopping": self.monitor.exhausted,
+            "callback": bool(self.options.callbacks) and getattr(self.trainer.model, "stop_training", False),
+            "complete": (steps is not None and self.step >= steps)
+            or (epochs is not None and self.feed.epoch >= epochs),
+        }
+        self.stopped = next((reason for reason, holds in reasons.items() if holds), "")
+        return bool(self.stopped)
+
+    def _metrics(self) -> dict[str, float]:
+        return {metric.name: float(metric.result()) for metric in self.engine.metrics}
+
+    def _log(self) -> None:
+        self._drain()
+        seconds = time.monotonic() - self._line_at
+        means = {**self.line_sums.means(), **self._metrics(), "learning_rate": self.rate}
+        speed = self.line_sums.steps * (self.feed.global_batch or 0) / max(seconds, 1e-9)
+        epoch = self.feed.epoch + 1 - (self.feed.batch == 0)
+        self.results = {**means, **{k: v for k, v in self.results.items() if k.startswith("val_")}}
+        self._line(
+            {"step": self.step, "epoch": epoch, "kind": "train", **means, "examples_per_second": round(speed, 1)}
+        )
+        self.last["log"] = self.step
+        self.line_sums = Sums()
+        for metric in self.engine.metrics:
+            metric.reset_state()
+        self.training_seconds += seconds
+        self._line_at = time.monotonic()
+
+    def _line(self, values: dict[str, Any]) -> None:
+        self.lines.append(values)
+        self.folder.write(values)
+        self.watch.step(self.step, {**self.results, **values})
+
+    def _validate(self) -> None:
+        self._drain()
+        if self.tests is None:
+            return
+        started = time.monotonic()
+        self.callbacks.on_test_begin()
+        found = self.trainer.measure(self.tests, going_on=lambda: self.interrupts.signum is None)
+        if not found:
+            self._leave()
+        values = {f"val_{name}": value for name, value in found.items()}
+        self.results |= values
+        self.last["validation"] = self.step
+        better = self.monitor.update(self.step, values)
+        self.callbacks.on_test_end(values)
+        epoch = self.feed.epoch + 1 - (self.feed.batch == 0)
+        self._line({"step": self.step, "epoch": epoch, "kind": "validation", **values})
+        self.watch.say(f"step {self.step}: {describe(values)}{' (best so far)' if better else ''}")
+        if better and self.folder.checkpoints is None and self.options.restore_best:
+            model = {
+                name: v for name, v in variables_of(self.engine).items() if name.startswith(("model/", "averages/"))
+            }
+            self._best_weights = {name: np.array(variable) for name, variable in model.items()}
+        self._line_at += time.monotonic() - started
+
+    # Saving, leaving, ending.
+
+    def _save(self, wait: bool = False) -> None:
+        self._drain()
+        self.last["save"] = self.step
+        self.folder.save(variables_of(self.engine), self.state(), wait=wait)
+        self._saved_at = time.monotonic()
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps beside the variables."""
+        validated = self.last["validation"] == self.step and self.step > 0
+        return {
+            "step": self.step,
+            "epoch": self.feed.epoch,
+            "batch": self.feed.batch,
+            "monitor": self.monitor.state(),
+            "metric": self.results.get(self.monitor.name) if validated else None,
+            "line_sums": vars(self.line_sums),
+            "epoch_sums": vars(self.epoch_sums),
+            "last": self.last,
+            "results": self.results,
+            "rate": self.rate,
+            "training_seconds": self.training_seconds + time.monotonic() - self._line_at,
+            "callbacks": callback_states(self.options.callbacks),
+            "random": random_state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` returned; the variables are restored already."""
+        self.step, self.rate, self.results = state["step"], state["rate"], dict(state["results"])
+        self.feed.go_to(state["epoch"], state["batch"])
+        self.monitor.restore(state["monitor"])
+        self.line_sums, self.epoch_sums = Sums(**state["line_sums"]), Sums(**state["epoch_sums"])
+        self.last = {**state["last"], "save": state["step"]}
+        self.training_seconds = state["training_seconds"]
+        restore_callbacks(self.options.callbacks, state["callbacks"])
+        restore_random_state(state["random"])
+
+    def _leave(self) -> None:
+        """Saves and ends the process's run because of a signal."""
+        self._drain()
+        signum = self.interrupts.signum or 2
+        if self.last["save"] != self.step:
+            self._save(wait=True)
+        self.folder.wait()
+        raise InterruptedRunError(signum, self.folder.farewell(self.step))
+
+    def _finish(self) -> None:
+        self._drain()
+        if self.last["log"] != self.step:
+            self._log()
+        if self.tests is not None and self.last["validation"] != self.step:
+            self._validate()
+        if self.last["save"] != self.step:
+            self._save(wait=True)
+        self.folder.wait()
+        if not self.options.restore_best or self.monitor.best_step is None:
+            return
+        best = self.folder.best_arrays() if self.folder.checkpoints is not None else self._best_weights
+        if best is not None:
+            variables = variables_of(self.engine)
+            assign(variables, best, "of the best validation", only="model/")
+            if self.trainer.averages is not None:
+                assign(variables, best, "of the best validation", only="averages/")
+                self.trainer.averages.to_weights()
+            self.watch.say(f"the model is that of step {self.monitor.best_step}, the best by {self.monitor.name}")
+
+    def _attach_callbacks(self) -> None:
+        if self.options.callbacks:
+            model = self.trainer.model
+            model.stop_training = False
+            if getattr(model, "optimizer", None) is None:
+                model.optimizer = self.trainer.optimizer
+            self.callbacks.set_model(model)
+            self.callbacks.set_params({"epochs": self.options.epochs, "steps": self.feed.batches, "verbose": 0})

@@ -1,0 +1,239 @@
+"""A run's folder: checkpoints, metrics.jsonl, summaries, profile; and whether a run may go on there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import platform
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from zoo.training.checkpoint import Checkpoint, DamagedCheckpointError, read_checkpoint, replace_text
+from zoo.training.journal import Journal
+from zoo.training.keeper import Checkpoints
+from zoo.training.state import ConfigChangedError, assign, config_difference, variables_of
+from zoo.training.summaries import Summaries
+from zoo.training.watch import Watch, duration
+
+if TYPE_CHECKING:
+    from zoo.training.loop import Loop
+
+_log = logging.getLogger("zoo")
+
+
+class RunFolder:
+    """What a run leaves behind, and takes up again.
+
+    Args:
+        loop: the run; its options say the folder, or None for a run that leaves nothing.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop, self.options = loop, loop.options
+        run = self.options
+        self.path = Path(run.folder) if run.folder is not None else None
+        where = (self.path or Path()) / "summaries"
+        level = run.summaries if self.path is not None else "none"
+        self.summaries = Summaries(where, level=run.summaries, **run.summary_options)
+        self.summaries.level = level
+        self.checkpoints: Checkpoints | None = None
+        self.journal: Journal | None = None
+        self.config = self._config()
+        self.run_id, self._story = uuid.uuid4().hex[:12], ""
+        self._lock: TextIO | None = None
+        self._profiling = False
+        if self.path is not None:
+            self.checkpoints = Checkpoints(
+                self.path,
+                keep=run.keep,
+                keep_every_hours=run.keep_every_hours,
+                smaller_is_better=loop.monitor.smaller_is_better,
+                background=run.background_save,
+            )
+            self.journal = Journal(self.path / "metrics.jsonl")
+
+    def open(self) -> list[dict[str, Any]]:
+        """Starts a run, or restores the one that is there.
+
+        Returns:
+            The lines logged so far.
+
+        Raises:
+            FileExistsError: a run is there and `resume` is False, or the remains of one that cannot go on.
+            BlockingIOError: another process runs there.
+            ConfigChangedError: the run there has another configuration.
+            DamagedCheckpointError: no checkpoint can be read.
+        """
+        if self.path is None or self.checkpoints is None or self.journal is None:
+            return []
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        self.checkpoints.remove_unfinished()
+        found = self.checkpoints.newest()
+        if found is None:
+            lines: list[dict[str, Any]] = []
+            if self.journal.read():
+                raise FileExistsError(
+                    f"{self.path} has a metrics.jsonl but no checkpoint to go on from; choose another folder"
+                )
+            total = self.loop.total
+            self._story = f"new run in {self.path}{f', {total} steps' if total else ''}"
+        else:
+            if self.options.resume is False:
+                raise FileExistsError(
+                    f"{self.path} holds a run at step {found.state['step']}; resume it or choose another folder"
+                )
+            self._resume(found)
+            lines = self.journal.cut(self.loop.step)
+        replace_text(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
+        self.summaries.start(self.loop.step, self.config)
+        if self.summaries.level == "all" and self.loop.step == 0:
+            self.summaries.graph(self.loop.engine.graph(self.loop.feed.element_spec))
+        self.checkpoints.prepare(variables_of(self.loop.engine))
+        return lines
+
+    def announce(self, watch: Watch) -> None:
+        """Tells the user what the folder was found to be."""
+        if self._story:
+            watch.say(self._story)
+
+    def save(self, variables: Mapping[str, Any], state: Mapping[str, Any], *, wait: bool = False) -> None:
+        """Saves a checkpoint, if there is a folder."""
+        if self.checkpoints is not None:
+            versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
+            more = {"config": self.config, "run": self.run_id, "versions": versions}
+            self.checkpoints.save(variables, {**state, **more}, wait=wait)
+            self.summaries.flush()
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Appends a line to metrics.jsonl and to the scalars."""
+        if self.journal is not None:
+            self.journal.write(values)
+        numbers = {name: value for name, value in values.items() if name != "step"}
+        self.summaries.scalars(values["step"], numbers)
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether some steps are looked into for summaries."""
+        return self.summaries.level == "all"
+
+    @property
+    def profile_edges(self) -> tuple[int, ...]:
+        """Steps done when the profiler starts and stops."""
+        return () if self.options.profile is None else (self.options.profile[0] - 1, self.options.profile[1])
+
+    def profile(self, step: int) -> None:
+        """Starts or stops the profiler between two steps."""
+        if self.options.profile is None:
+            return
+        start, stop = self.profile_edges
+        if not self._profiling and start <= step < stop:
+            tf.profiler.experimental.start(str((self.path or Path("profile")) / "summaries"))
+            self._profiling = True
+        elif self._profiling and step >= stop:
+            self._stop_profile()
+
+    def check(self) -> None:
+        """Raises the error of a background write."""
+        if self.checkpoints is not None:
+            self.checkpoints.check()
+
+    def wait(self) -> None:
+        """Waits for the background write."""
+        if self.checkpoints is not None:
+            self.checkpoints.wait()
+
+    def close(self) -> None:
+        """Ends writing; the folder is free for another process."""
+        try:
+            if self._profiling:
+                self._stop_profile()
+            self.summaries.close()
+            if self.checkpoints is not None:
+                self.checkpoints.close()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def best_arrays(self) -> dict[str, np.ndarray] | None:
+        """Returns the arrays of the best checkpoint; None, with a warning, when it is gone."""
+        entry = self.checkpoints.best() if self.checkpoints is not None else None
+        if entry is None or entry.step != self.loop.monitor.best_step:
+            _log.warning(
+                "the best checkpoint (step %s) is gone; the model is the last one", self.loop.monitor.best_step
+            )
+            return None
+        try:
+            return read_checkpoint(entry.path).arrays
+        except DamagedCheckpointError as error:
+            _log.warning("%s; the model is the last one", error)
+            return None
+
+    def last_good(self) -> str:
+        """Words which checkpoint is the last good one."""
+        if self.checkpoints is None:
+            return "No checkpoint was kept (no folder)."
+        try:
+            self.checkpoints.wait()
+        except (ValueError, OSError) as error:
+            _log.warning("%s", error)
+        entries = self.checkpoints.entries()
+        return f"The last good checkpoint is {entries[-1].path}." if entries else "There is no checkpoint yet."
+
+    def farewell(self, step: int) -> str:
+        """Words what was saved when a signal ended the run."""
+        if self.path is None:
+            return f"stopped after step {step}; nothing was saved, because the run has no folder"
+        return (
+            f"stopped after step {step}; saved {self.path / f'model.ckpt-{step}'}. The same command goes on from there"
+        )
+
+    def _resume(self, found: Checkpoint) -> None:
+        state, loop = found.state, self.loop
+        changes = config_difference(state["config"], self.config)
+        if changes and not self.options.accept_changes:
+            raise ConfigChangedError(self.path, changes)
+        for line in changes:
+            _log.warning("changed: %s", line)
+        assign(variables_of(loop.engine), found.arrays, found.path)
+        loop.restore(state)
+        self.run_id = state["run"]
+        epoch, batch, batches = loop.feed.epoch, loop.feed.batch, loop.feed.batches
+        where = f"epoch {epoch + 1}, batch {batch + 1}{f' of {batches}' if batches else ''}"
+        ago = duration(max(0.0, time.time() - state["time"]))
+        self._story = f"{self.path} holds this run at step {loop.step}, saved {ago} ago in {found.path.name}: "
+        ended = loop.options.steps is not None and loop.step >= loop.options.steps
+        ended = ended or (loop.options.epochs is not None and epoch >= loop.options.epochs)
+        self._story += "it is complete" if ended else f"going on at step {loop.step + 1} ({where})"
+
+    def _config(self) -> dict[str, Any]:
+        feed, run = self.loop.feed, self.options
+        data = {"batches": feed.batches, "examples": feed.stream.examples, "global_batch": feed.global_batch}
+        names = ("validate_every", "monitor", "mode", "patience", "min_delta")
+        validation = {name: getattr(run, name) for name in names} if self.loop.tests is not None else {}
+        return {**self.loop.trainer.describe(), "data": data, "validation": validation}
+
+    def _take_lock(self) -> None:
+        """Locks the folder; the lock goes with the process, however it ends."""
+        file = open((self.path or Path()) / ".lock", "a")  # noqa: SIM115 - open as long as the run
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise BlockingIOError(
+                f"another process is training in {self.path}; wait for it or choose another folder"
+            ) from error
+        self._lock = file
+
+    def _stop_profile(self) -> None:
+        tf.profiler.experimental.stop()
+        self._profiling = False

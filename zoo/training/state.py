@@ -1,0 +1,169 @@
+"""Everything a run must remember: which variables, which random states, which configuration."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from zoo.training.step import Engine
+from zoo.weights.names import named_variables
+from zoo.weights.tf1 import CheckpointNamesError
+
+_AUTO_NUMBER = re.compile(r"_\d+(?=/|$)")
+_PLAIN = (bool, int, float, str, type(None))
+
+
+class ConfigChangedError(ValueError):
+    """A run folder belongs to another configuration; the message is the difference.
+
+    Args:
+        folder: the run folder.
+        lines: one line a difference.
+    """
+
+    def __init__(self, folder: Any, lines: list[str]) -> None:
+        self.lines = lines
+        super().__init__(
+            f"{folder} holds a run with another configuration:\n"
+            + "\n".join(f"  {line}" for line in lines)
+            + "\nkeep the old settings, choose another folder, or accept the change (accept_changes=True, --accept-changes)"
+        )
+
+
+def variables_of(engine: Engine) -> dict[str, Any]:
+    """Maps a checkpoint's names to the variables that a run needs to go on exactly.
+
+    Args:
+        engine: the compiled steps with their model, optimizer, averages and metrics.
+
+    Returns:
+        Name to variable: ``model/``, ``model_state/`` (random seeds of layers), ``optimizer/``, ``averages/``,
+        ``metrics/`` and ``step``. Listed anew at every save, so a variable made later is saved as well.
+    """
+    model = engine.model
+    own_names = hasattr(model, "variable_names")
+    found: dict[str, Any] = {}
+    keys, known = {}, set()
+    for number, (name, variable) in enumerate(named_variables(model).items()):
+        # Keras numbers layers by how many a process has made; the order is what stays.
+        keys[name] = name if own_names else f"{number:04d}/{_AUTO_NUMBER.sub('', name)}"
+        found[f"model/{keys[name]}"] = variable
+        known.add(id(variable))
+    measured = {id(variable) for metric in getattr(model, "metrics", ()) for variable in metric.variables}
+    rest = [v for v in model.variables if id(v) not in known and id(v) not in measured]
+    found |= {f"model_state/{number:04d}": variable for number, variable in enumerate(rest)}
+    found |= {f"optimizer/{number:04d}": variable for number, variable in enumerate(engine.optimizer.variables)}
+    if engine.averages is not None:
+        found |= {f"averages/{keys[name]}": shadow for name, shadow in engine.averages.shadows.items()}
+    measured_now = [variable for metric in engine.metrics for variable in metric.variables]
+    found |= {f"metrics/{number:04d}": variable for number, variable in enumerate(measured_now)}
+    return {**found, "step": engine.step}
+
+
+def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], where: Any, *, only: str = "") -> None:
+    """Puts a checkpoint's arrays into variables; all or nothing.
+
+    Args:
+        variables: name to variable, from `variables_of`.
+        arrays: name to array, from a checkpoint.
+        where: the checkpoint's path, for messages.
+        only: take names with this prefix only.
+
+    Raises:
+        CheckpointNamesError: names or shapes differ.
+    """
+    wanted = {name: variable for name, variable in variables.items() if name.startswith(only)}
+    stored = {name: array for name, array in arrays.items() if name.startswith(only)}
+    mismatched = [
+        f"{name}: the run has {list(variable.shape)}, the checkpoint {list(stored[name].shape)}"
+        for name, variable in wanted.items()
+        if name in stored and tuple(variable.shape) != stored[name].shape
+    ]
+    missing, unexpected = sorted(wanted.keys() - stored.keys()), sorted(stored.keys() - wanted.keys())
+    if missing or unexpected or mismatched:
+        raise CheckpointNamesError(str(where), missing, unexpected, mismatched)
+    for name, variable in wanted.items():
+        variable.assign(stored[name])
+
+
+def random_state() -> dict[str, Any]:
+    """Returns the state of Python's, numpy's and TensorFlow's global generators as JSON values."""
+    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - the generator that users draw from
+    return {
+        "python": json.loads(json.dumps(random.getstate())),
+        "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, cached],
+        "tensorflow": tf.random.get_global_generator().state.numpy().tolist(),
+    }
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """Takes back what `random_state` returned."""
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, np.uint32), *rest))  # noqa: NPY002
+    tf.random.get_global_generator().state.assign(np.array(state["tensorflow"], np.int64))
+
+
+def callback_states(callbacks: Iterable[keras.callbacks.Callback]) -> list[dict[str, Any]]:
+    """Returns the plain attributes (counters, best values) of callbacks."""
+    return [{name: value for name, value in vars(c).items() if isinstance(value, _PLAIN)} for c in callbacks]
+
+
+def restore_callbacks(callbacks: Iterable[keras.callbacks.Callback], states: Iterable[Mapping[str, Any]]) -> None:
+    """Gives callbacks, in the same order, their counters back."""
+    for callback, state in zip(callbacks, states, strict=False):
+        for name, value in state.items():
+            if isinstance(vars(callback).get(name), _PLAIN):
+                setattr(callback, name, value)
+
+
+def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Lists the settings in which two configurations differ.
+
+    Args:
+        old: the run's, from its checkpoint.
+        new: the one asked for.
+
+    Returns:
+        Lines such as ``optimizer.momentum: 0.9 -> 0.8``.
+    """
+    before, after = _flat(old), _flat(new)
+    missing = "(not set)"
+    return [
+        f"{name}: {before.get(name, missing)} -> {after.get(name, missing)}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name, missing) != after.get(name, missing)
+    ]
+
+
+def plain(value: Any) -> Any:
+    """Turns a configuration into JSON values that are the same in every process."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(part) for part in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
+    if isinstance(value, _PLAIN):
+        return value
+    if hasattr(value, "item") and np.ndim(value) == 0:
+        return value.item()
+    if callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + str(name)] = json.dumps(value)
+    return found

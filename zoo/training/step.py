@@ -1,0 +1,333 @@
+"""The compiled steps: forward, backward, update, on every replica of a strategy; and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from zoo.training.averages import ExponentialMovingAverage
+from zoo.training.losses import TaskLoss
+
+TASK, REGULARIZATION, RATE = 0, 1, 2  # columns of StepResult.losses
+
+
+@dataclass
+class StepResult:
+    """What a call of the compiled step gives back, as tensors that may still be under way.
+
+    Args:
+        losses: float32 [steps, 3]: task loss, regularization loss, learning rate. Fewer rows than asked for mean that
+            the last one is not finite.
+        examples: float32 [global batch]: the loss of every example of the last step.
+    """
+
+    losses: tf.Tensor
+    examples: tf.Tensor
+
+
+@dataclass
+class Observation:
+    """One step seen from inside, for summaries: name to tensor, of the first replica.
+
+    Args:
+        inputs: the batch's inputs by name.
+        activations: outputs and end points.
+        gradients: gradients by variable name, as applied (before clipping).
+    """
+
+    inputs: dict[str, tf.Tensor]
+    activations: dict[str, tf.Tensor]
+    gradients: dict[str, tf.Tensor]
+
+
+class Engine:
+    """Compiled training and evaluation steps of one model; the step number is its own int64 variable.
+
+    Args:
+        model: a built Keras model.
+        optimizer: a Keras optimizer, not yet built.
+        task: the loss of every example.
+        variables: name to Keras variable: what is trained.
+        strategy: where the model's variables were made.
+        schedule: step to learning rate; None leaves the optimizer's rate alone.
+        metrics: Keras metrics of training, updated at every step.
+        validation_metrics: their copies for evaluation.
+        clip_norm: largest global norm of the gradients (after averaging over replicas and multipliers).
+        multipliers: name to factor of that variable's gradient.
+        accumulate: parts into which each batch is split one after the other, to save memory.
+        averages: moving averages to keep.
+        jit_compile: compile each replica's step with XLA.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        task: TaskLoss,
+        variables: Mapping[str, Any],
+        *,
+        strategy: tf.distribute.Strategy,
+        schedule: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        metrics: Sequence[keras.metrics.Metric] = (),
+        validation_metrics: Sequence[keras.metrics.Metric] = (),
+        clip_norm: float | None = None,
+        multipliers: Mapping[str, float] | None = None,
+        accumulate: int = 1,
+        averages: ExponentialMovingAverage | None = None,
+        jit_compile: bool = False,
+    ) -> None:
+        self.model, self.optimizer, self.task = model, optimizer, task
+        self.names, self.variables = list(variables), list(variables.values())
+        self.strategy, self.schedule, self.averages = strategy, schedule, averages
+        self.metrics, self.validation_metrics = list(metrics), list(validation_metrics)
+        self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
+        with strategy.scope():
+            self.step = tf.Variable(
+                0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+            optimizer.build(self.variables)
+            if averages is not None:
+                averages.build(variables)
+        replica_step = self._replica_step
+        self._replica = tf.function(replica_step, jit_compile=True) if jit_compile else replica_step
+        self._single = tf.function(self._one)
+        self._several = tf.function(self._many)
+        self._observed = tf.function(self._observe)
+        self._tested = tf.function(self._test)
+
+    # Calls from the loop.
+
+    def train(self, iterator: Any, steps: int) -> StepResult:
+        """Runs training steps on the iterator's next batches.
+
+        Args:
+            iterator: of (inputs, labels[, weights]) batches, distributed by the strategy.
+            steps: how many; more than one run in one call.
+
+        Returns:
+            Losses of the steps done; they end at the first that is not finite.
+        """
+        if steps == 1:
+            losses, examples = self._single(iterator)
+            return StepResult(losses[tf.newaxis], examples)
+        return StepResult(*self._several(iterator, tf.constant(steps)))
+
+    def observe(self, iterator: Any) -> tuple[StepResult, Observation]:
+        """Runs one training step and also returns what it looked like inside."""
+        losses, examples, seen = self._observed(iterator)
+        return StepResult(losses[tf.newaxis], examples), Observation(*seen)
+
+    def evaluate(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Updates the validation metrics with the iterator's next batch.
+
+        Args:
+            iterator: of (inputs, labels[, weights]) batches, distributed by the strategy.
+
+        Returns:
+            Summed task loss and number of examples: float32 scalars.
+        """
+        return self._tested(iterator)
+
+    def graph(self, element_spec: Any) -> Any:
+        """Returns the training step's graph, for TensorBoard."""
+        spec = tf.data.IteratorSpec(element_spec)
+        return self._single.get_concrete_function(spec).graph
+
+    # Cross-replica context.
+
+    def _one(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        batch = next(iterator)
+        rate = self._set_rate()
+        task, regularization, examples, _ = self.strategy.run(self._replica, args=(batch,))
+        return self._finish(rate, task, regularization, examples)
+
+    def _many(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def body(number: tf.Tensor, _: tf.Tensor, rows: tf.TensorArray, examples: tf.Tensor) -> tuple[Any, ...]:
+            losses, examples = self._one(iterator)
+            return number + 1, tf.reduce_all(tf.math.is_finite(losses)), rows.write(number, losses), examples
+
+        def going_on(number: tf.Tensor, finite: tf.Tensor, rows: tf.TensorArray, examples: tf.Tensor) -> tf.Tensor:
+            return tf.logical_and(number < steps, finite)
+
+        rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[3])
+        start = (tf.constant(0), tf.constant(True), rows, tf.zeros([0]))
+        shapes = (tf.TensorShape([]), tf.TensorShape([]), tf.TensorShape(None), tf.TensorShape([None]))
+        _, _, rows, examples = tf.while_loop(going_on, body, start, shape_invariants=shapes, parallel_iterations=1)
+        return rows.stack(), examples
+
+    def _observe(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor, tuple[Any, ...]]:
+        batch = next(iterator)
+        rate = self._set_rate()
+        task, regularization, examples, seen = self.strategy.run(lambda b: self._replica_step(b, True), args=(batch,))
+        first = tf.nest.map_structure(lambda t: self.strategy.experimental_local_results(t)[0], seen)
+        return *self._finish(rate, task, regularization, examples), first
+
+    def _set_rate(self) -> tf.Tensor:
+        if self.schedule is None:
+            return tf.cast(self.optimizer.learning_rate, tf.float32)
+        rate = tf.cast(self.schedule(self.step), tf.float32)
+        self.optimizer.learning_rate.assign(rate)
+        return rate
+
+    def _finish(self, rate: Any, task: Any, regularization: Any, examples: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        done = self.step.assign_add(1)
+        if self.averages is not None:
+            self.averages.update(done)
+        total = [self.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in (task, regularization)]
+        losses = tf.stack([tf.cast(part, tf.float32) for part in (*total, rate)])
+        return losses, tf.concat(self.strategy.experimental_local_results(examples), 0)
+
+    def _test(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        def replica(batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            inputs, labels, weights = unpack(batch)
+            outputs, _ = self._forward(inputs, training=False, extra=False)
+            examples = self.task(labels, outputs, weights)
+            self._update(self.validation_metrics, labels, outputs, weights)
+            return tf.cast(tf.reduce_sum(examples), tf.float32), tf.cast(tf.size(examples), tf.float32)
+
+        parts = self.strategy.run(replica, args=(next(iterator),))
+        total, count = (self.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts)
+        return total, count
+
+    # Replica context.
+
+    def _replica_step(self, batch: Any, observe: bool = False) -> tuple[Any, ...]:
+        context = tf.distribute.get_replica_context()
+        replicas = context.num_replicas_in_sync if context is not None else 1
+        size = batch_size(batch)
+        divisor = tf.cast(size, tf.float32)
+        if replicas > 1:
+            divisor = context.all_reduce(tf.distribute.ReduceOp.SUM, divisor)
+        if self.accumulate > 1:
+            examples, regularization, gradients, inside = self._accumulated(batch, size, divisor, replicas)
+        else:
+            examples, regularization, gradients, inside = self._gradients(batch, divisor, replicas, observe)
+        seen = (*inside, self._seen_gradients(gradients)) if observe else ()
+        self._apply(gradients, replicas)
+        return tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, examples, seen
+
+    def _gradients(self, batch: Any, divisor: tf.Tensor, shares: int, observe: bool = False) -> tuple[Any, ...]:
+        """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss."""
+        inputs, labels, weights = unpack(batch)
+        scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([variable.value for variable in self.variables])
+            outputs, extra = self._forward(inputs, training=True, extra=observe or bool(self.task.aux_losses))
+            examples = self.task(labels, outputs, weights, extra)
+            task = tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype)
+            added = [tf.cast(loss, task.dtype) for loss in self.model.losses]
+            regularization = tf.add_n(added) / shares if added else tf.zeros([], task.dtype)
+            total = task + regularization
+            scaled = self.optimizer.scale_loss(total) if scaling else total
+        gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
+        self._update(self.metrics, labels, outputs, weights)
+        inside = (named(inputs), {**named(outputs), **extra}) if observe else ()
+        return examples, regularization, gradients, inside
+
+    def _accumulated(self, batch: Any, size: tf.Tensor, divisor: tf.Tensor, replicas: int) -> tuple[Any, ...]:
+        """The same as `_gradients`, part after part, so that only one part's activations live at a time."""
+        shares = replicas * self.accumulate
+        part = -(-size // self.accumulate)
+
+        def body(
+            number: tf.Tensor, regularization: tf.Tensor, sums: list[tf.Tensor], seen: tf.TensorArray
+        ) -> tuple[Any, ...]:
+            start, end = number * part, tf.minimum((number + 1) * part, size)
+            piece = tf.nest.map_structure(lambda tensor: tensor[start:end], batch)
+            examples, added, gradients, _ = self._gradients(piece, divisor, shares)
+            sums = [
+                total if gradient is None else total + tf.convert_to_tensor(gradient)
+                for total, gradient in zip(sums, gradients, strict=True)
+            ]
+            return number + 1, regularization + added, sums, seen.write(number, tf.cast(examples, tf.float32))
+
+        zeros = [tf.zeros_like(variable.value) for variable in self.variables]
+        seen = tf.TensorArray(tf.float32, size=self.accumulate, infer_shape=False, element_shape=[None])
+        start = (tf.constant(0), tf.zeros([]), zeros, seen)
+        _, regularization, gradients, seen = tf.while_loop(
+            lambda number, *_: number < self.accumulate, body, start, parallel_iterations=1
+        )
+        return seen.concat(), regularization, gradients, (named(unpack(batch)[0]), {})
+
+    def _apply(self, gradients: Sequence[Any], replicas: int) -> None:
+        pairs = [
+            (_times(gradient, self.multipliers.get(name, 1.0)), variable)
+            for name, gradient, variable in zip(self.names, gradients, self.variables, strict=True)
+            if gradient is not None
+        ]
+        if not pairs:
+            raise ValueError("the loss depends on none of the trained variables; look at train_only and the loss")
+        found, variables = [list(part) for part in zip(*pairs, strict=True)]
+        if self.clip_norm is not None:
+            # The norm is that of the averaged gradient; the optimizer sums over replicas afterwards.
+            limit = tf.constant(self.clip_norm, tf.float32)
+            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+                limit *= tf.convert_to_tensor(self.optimizer.dynamic_scale)
+            if replicas > 1:
+                found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
+            found, _ = tf.clip_by_global_norm(found, limit)
+            if replicas > 1:
+                found = [_times(gradient, 1.0 / replicas) for gradient in found]
+        self.optimizer.apply(found, variables)
+
+    def _forward(self, inputs: Any, *, training: bool, extra: bool) -> tuple[Any, dict[str, Any]]:
+        """Outputs, and by name what auxiliary losses and summaries may ask for."""
+        if extra and hasattr(self.model, "end_points"):
+            outputs, end_points, _ = self.model._run(inputs, training)
+            return outputs, dict(end_points)
+        outputs = self.model(inputs, training=training)
+        if isinstance(outputs, Mapping):
+            return outputs, dict(outputs)
+        if isinstance(outputs, list | tuple):
+            return outputs, dict(zip(getattr(self.model, "output_names", ()), outputs, strict=False))
+        return outputs, {}
+
+    def _update(self, metrics: Sequence[keras.metrics.Metric], labels: Any, outputs: Any, weights: Any) -> None:
+        main = self.task.main_output(outputs)
+        for metric in metrics:
+            metric.update_state(labels, main, sample_weight=weights)
+
+    def _seen_gradients(self, gradients: Sequence[Any]) -> dict[str, tf.Tensor]:
+        scale: Any = 1.0
+        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            scale = 1.0 / tf.convert_to_tensor(self.optimizer.dynamic_scale)
+        pairs = zip(self.names, gradients, strict=True)
+        return {name: tf.convert_to_tensor(gradient) * scale for name, gradient in pairs if gradient is not None}
+
+
+def unpack(batch: Any) -> tuple[Any, Any, Any]:
+    """Splits a batch into inputs, labels and sample weights; absent parts are None.
+
+    Raises:
+        ValueError: a tuple of more than three parts.
+    """
+    if not isinstance(batch, tuple | list):
+        return batch, None, None
+    if len(batch) > 3:
+        raise ValueError(f"a batch is (inputs, labels[, sample weights]), received {len(batch)} parts")
+    return (*batch, None, None)[:3]
+
+
+def batch_size(batch: Any) -> tf.Tensor:
+    """Returns the number of examples in a batch: int32 scalar."""
+    return tf.shape(tf.nest.flatten(batch)[0])[0]
+
+
+def named(structure: Any) -> dict[str, Any]:
+    """Flattens inputs or outputs to name and tensor."""
+    if isinstance(structure, Mapping):
+        return {str(name): tensor for name, tensor in structure.items() if tf.is_tensor(tensor)}
+    flat = tf.nest.flatten(structure)
+    return {f"{number}" if len(flat) > 1 else "main": tensor for number, tensor in enumerate(flat)}
+
+
+def _times(gradient: Any, factor: float) -> Any:
+    if factor == 1.0:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

@@ -1,0 +1,319 @@
+"""The trainer: what is trained and how; `zoo.training.loop` runs it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from zoo.data.stream import as_stream
+from zoo.training.averages import ExponentialMovingAverage
+from zoo.training.feed import Feed
+from zoo.training.loop import Loop
+from zoo.training.losses import SOFTMAX, TaskLoss
+from zoo.training.optimizers import make_optimizer
+from zoo.training.options import History, RunOptions
+from zoo.training.settings import by_name, freeze_all_but, make_metric
+from zoo.training.state import plain
+from zoo.training.step import Engine, unpack
+from zoo.weights.names import named_variables
+
+
+class Trainer:
+    """Trains a `zoo.Model` or any Keras model, exactly, resumably and watchably.
+
+    The loss is ``total_loss = task loss + regularization``: the task loss is the mean over the examples of the global
+    batch, regularization is the sum of the model's ``losses``, counted once. A step is one update with one global
+    batch.
+
+    Args:
+        model: the model; made under `strategy`'s scope if there is one.
+        optimizer: sgd, momentum, nesterov, rmsprop (TF-Slim's), adam, adamw, lion, or a Keras optimizer.
+        learning_rate: a rate, a Keras schedule (see `zoo.training.schedules`), or any function of the int64 step; None
+            takes the rate or schedule of an optimizer object.
+        loss: ``softmax_cross_entropy`` on logits, a Keras name or object, a function (labels, outputs), or a dict of
+            them by output name.
+        metrics: ``accuracy``, ``top5``, Keras names or objects.
+        label_smoothing: for softmax_cross_entropy.
+        class_weights: class number to weight; every class must be named.
+        aux_losses: end point or output name to weight, such as ``{"AuxLogits": 0.4}``.
+        clip_norm: largest global norm of the averaged gradient.
+        multipliers: pattern to factor of the gradients of the variables it means; each must match something.
+        train_only: patterns of what is trained; the rest is frozen, batch norm included. Each must match something.
+        accumulate: parts into which each batch is split, one after the other, to save memory; the step stays one global
+            batch.
+        averages: decay of moving averages of the weights, or an `ExponentialMovingAverage`; validation then uses them.
+        global_batch: examples in a step over all replicas; needed for arrays, checked for other data.
+        steps_per_call: steps run in one call of the compiled function; more than 1 helps small networks.
+        jit_compile: compile each replica's step with XLA.
+        strategy: a `tf.distribute.Strategy`; the default is the current one.
+        seed: seed of the order of arrays.
+        config: more settings to store with the run and to compare at a resume.
+
+    Attributes:
+        engine: the compiled steps, once `fit` or `evaluate` has seen data; ``engine.step`` is the step's own variable.
+        position: (epoch, batch) of the next training batch.
+
+    Raises:
+        ValueError: a setting out of range, or a name that is not known.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        optimizer: str | keras.optimizers.Optimizer = "sgd",
+        learning_rate: float | Callable[[Any], Any] | None = None,
+        loss: Any = SOFTMAX,
+        metrics: Iterable[str | keras.metrics.Metric] = ("accuracy",),
+        label_smoothing: float = 0.0,
+        class_weights: Mapping[int, float] | None = None,
+        aux_losses: Mapping[str, float] | None = None,
+        clip_norm: float | None = None,
+        multipliers: Mapping[str, float] | None = None,
+        train_only: str | Sequence[str] | None = None,
+        accumulate: int = 1,
+        averages: float | ExponentialMovingAverage | None = None,
+        global_batch: int | None = None,
+        steps_per_call: int = 1,
+        jit_compile: bool = False,
+        strategy: tf.distribute.Strategy | None = None,
+        seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name, value in (
+            ("accumulate", accumulate),
+            ("steps_per_call", steps_per_call),
+            ("global_batch", global_batch),
+        ):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, received {value}")
+        if clip_norm is not None and clip_norm <= 0:
+            raise ValueError(f"clip_norm must be positive, received {clip_norm}")
+        self.model = model
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.task = TaskLoss(loss, label_smoothing=label_smoothing, class_weights=class_weights, aux_losses=aux_losses)
+        self.metrics = list(metrics)
+        self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
+        self.train_only = [train_only] if isinstance(train_only, str) else train_only
+        self.averages = ExponentialMovingAverage(averages) if isinstance(averages, int | float) else averages
+        self.global_batch, self.steps_per_call, self.jit_compile, self.seed = (
+            global_batch,
+            steps_per_call,
+            jit_compile,
+            seed,
+        )
+        self.config = dict(config or {})
+        self.engine: Engine | None = None
+        self.position = (0, 0)
+        with self.strategy.scope():
+            self.optimizer, self.schedule = self._optimizer(optimizer, learning_rate)
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        validation: Any = None,
+        **options: Any,
+    ) -> History:
+        """Trains until the run has so many epochs or steps; with a folder that holds a run, goes on with it.
+
+        Args:
+            data: a zoo stream, a function of the epoch, a `tf.data.Dataset` of batches (inputs, labels[, weights]), or
+                arrays.
+            epochs: length of the whole run in epochs.
+            steps: length of the whole run in steps.
+            validation: data of the same kinds, in order; measured every `validate_every` steps, or after every epoch.
+            **options: the fields of `zoo.training.RunOptions`: folder, resume, checkpoints, summaries, callbacks, ...
+
+        Returns:
+            What was measured, line by line, also before a resume.
+
+        Raises:
+            ValueError: neither or both lengths, or data that contradicts the settings.
+            NonFiniteLossError: the loss became NaN or Inf.
+            ConfigChangedError: the folder's run has another configuration.
+            InterruptedRunError: SIGTERM or Ctrl-C; the state is saved. A `SystemExit`.
+        """
+        try:
+            run = RunOptions(epochs=epochs, steps=steps, **options)
+        except TypeError as error:
+            raise TypeError(f"unknown option of fit ({error}); known are {', '.join(RunOptions.names())}") from error
+        feed = Feed(
+            data,
+            self.strategy,
+            global_batch=self.global_batch,
+            seed=self.seed,
+            steps_per_epoch=run.steps_per_epoch,
+        )
+        self.build(feed.element_spec)
+        tests = None if validation is None else self._tests(validation, feed.global_batch)
+        return Loop(self, feed, tests, run).run()
+
+    def evaluate(self, data: Any, *, averages: bool | None = None) -> dict[str, float]:
+        """Measures loss and metrics without training; auxiliary losses and class weights are left out.
+
+        Args:
+            data: as for `fit`.
+            averages: with the moving averages in place of the weights; the default is when there are any.
+
+        Returns:
+            ``loss``, ``regularization_loss`` and every metric by name.
+
+        Raises:
+            ValueError: no data, or averages that are not kept.
+        """
+        dataset = self._tests(data, self.global_batch)
+        self.build(dataset.element_spec)
+        return self.measure(dataset, averages)
+
+    def measure(
+        self, dataset: tf.data.Dataset, averages: bool | None = None, going_on: Callable[[], bool] = lambda: True
+    ) -> dict[str, float]:
+        """`evaluate` on a ready data set; stops early and returns nothing when `going_on` says no."""
+        engine = self.build(dataset.element_spec)
+        use_averages = self.averages is not None if averages is None else averages
+        if use_averages and self.averages is None:
+            raise ValueError("no moving averages are kept; give the trainer averages=0.9999 or another decay")
+        for metric in engine.validation_metrics:
+            metric.reset_state()
+        totals: list[tuple[tf.Tensor, tf.Tensor]] = []
+        with self.averages.in_weights() if use_averages and self.averages else nullcontext():
+            iterator = iter(self.strategy.experimental_distribute_dataset(dataset))
+            left = int(dataset.cardinality())
+            while left:  # negative when not known: until the data ends
+                try:
+                    totals.append(engine.evaluate(iterator))
+                except tf.errors.OutOfRangeError:
+                    break
+                if not going_on():
+                    return {}
+                left -= 1
+            regularization = float(sum(float(loss) for loss in self.model.losses))
+        count = sum(float(size) for _, size in totals)
+        if not count:
+            raise ValueError("the validation data has no examples")
+        results = {"loss": sum(float(total) for total, _ in totals) / count, "regularization_loss": regularization}
+        return results | {metric.name: float(metric.result()) for metric in engine.validation_metrics}
+
+    def build(self, element_spec: Any) -> Engine:
+        """Builds model, metrics, optimizer and compiled steps for batches of that structure; once.
+
+        Args:
+            element_spec: structure of (inputs, labels[, weights]).
+
+        Returns:
+            The compiled steps.
+        """
+        if self.engine is not None:
+            return self.engine
+        inputs, labels, _ = unpack(element_spec)
+        with self.strategy.scope():
+            self._build_model(inputs)
+            if self.train_only is not None:
+                freeze_all_but(self.model, self.train_only)
+            trainable = {id(variable) for variable in self.model.trainable_variables}
+            variables = {name: v for name, v in named_variables(self.model).items() if id(v) in trainable}
+            if not variables:
+                raise ValueError("the model has no trainable variables; unfreeze some")
+            self.engine = Engine(
+                self.model,
+                self.optimizer,
+                self.task,
+                variables,
+                strategy=self.strategy,
+                schedule=self.schedule,
+                metrics=[make_metric(metric, labels) for metric in self.metrics],
+                validation_metrics=[make_metric(metric, labels) for metric in self.metrics],
+                clip_norm=self.clip_norm,
+                multipliers=by_name(self.multipliers, list(variables)),
+                accumulate=self.accumulate,
+                averages=self.averages,
+                jit_compile=self.jit_compile,
+            )
+        return self.engine
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the settings that decide a run's numbers, as JSON values; compared at a resume."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        settings = {
+            name: value for name, value in optimizer.get_config().items() if name not in ("name", "learning_rate")
+        }
+        schedule: Any = self.schedule
+        if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+            schedule = {"schedule": type(schedule).__name__, **schedule.get_config()}
+        shapes = [(name, list(variable.shape)) for name, variable in named_variables(self.model).items()]
+        own_names = hasattr(self.model, "variable_names")
+        digest = hashlib.sha256(str(shapes if own_names else [shape for _, shape in shapes]).encode()).hexdigest()[:12]
+        network = getattr(self.model, "network", type(self.model))
+        model = {
+            "network": network,
+            "options": getattr(self.model, "options", {}),
+            "variables": f"{len(shapes)}, {digest}",
+        }
+        rate = float(self._first_rate) if self._first_rate is not None else None
+        averages = self.averages and {"decay": self.averages.decay, "num_updates": self.averages.num_updates}
+        return plain(
+            {
+                "model": model,
+                "dtype": self.model.dtype_policy.name,
+                "optimizer": {"class": type(optimizer).__name__, **settings},
+                "learning_rate": schedule or rate,
+                **self.task.describe(),
+                "clip_norm": self.clip_norm,
+                "multipliers": self.multipliers,
+                "train_only": self.train_only,
+                "accumulate": self.accumulate,
+                "averages": averages,
+                "metrics": [metric if isinstance(metric, str) else metric.name for metric in self.metrics],
+                "replicas": self.strategy.num_replicas_in_sync,
+                "seed": self.seed,
+                **({"more": self.config} if self.config else {}),
+            }
+        )
+
+    def _optimizer(self, optimizer: Any, rate: Any) -> tuple[keras.optimizers.Optimizer, Callable[[Any], Any] | None]:
+        """The optimizer with a plain rate variable, and the schedule that sets it from the trainer's own step."""
+        scaling = self.model.dtype_policy.compute_dtype == "float16"
+        if isinstance(optimizer, str):
+            first = 0.01 if rate is None else rate
+            made = make_optimizer(optimizer, 0.0 if callable(first) else float(first), loss_scaling=scaling)
+        else:
+            if isinstance(optimizer, keras.optimizers.Optimizer):
+                inner = getattr(optimizer, "inner_optimizer", optimizer)
+                first = inner._learning_rate if rate is None else rate
+                if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+                    # The optimizer counts its own updates; the schedule must read the trainer's step instead.
+                    inner = type(inner).from_config({**inner.get_config(), "learning_rate": 0.0})
+                    optimizer = inner
+            made = make_optimizer(optimizer, 0.0, loss_scaling=scaling)
+        schedule = first if isinstance(first, keras.optimizers.schedules.LearningRateSchedule) else None
+        if schedule is None and callable(rate):
+            schedule = rate
+        if schedule is None and not isinstance(optimizer, str) and rate is not None:
+            made.learning_rate = float(rate)
+        self._first_rate = None if schedule is not None else float(made.learning_rate)
+        return made, schedule
+
+    def _build_model(self, inputs: Any) -> None:
+        if self.model.built and self.model.weights:
+            return
+        sample = tf.nest.map_structure(lambda s: tf.zeros([1, *(size or 1 for size in s.shape[1:])], s.dtype), inputs)
+        self.model(sample, training=False)
+
+    def _tests(self, data: Any, batch: int | None) -> tf.data.Dataset:
+        if isinstance(data, tf.data.Dataset):
+            if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
+                raise ValueError("the validation data has no end; use take()")
+            return data
+        if isinstance(data, tuple | list):
+            if batch is None:
+                raise ValueError("validation arrays are batched by the trainer: give it global_batch")
+            return as_stream(data, batch_size=batch, shuffle=False)(0)
+        return as_stream(data)(0)

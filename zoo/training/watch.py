@@ -1,0 +1,123 @@
+"""What a user sees of a run: a progress bar on a terminal, a line a minute elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_SHOWN_LAST = ("epoch", "step", "kind", "seconds", "regularization_loss", "task_loss")
+
+
+class Watch:
+    """Shows a run's progress.
+
+    Args:
+        first: the step it starts at.
+        total: the step it ends at; None when not known.
+        show: ``auto`` (bar on a terminal, else lines), ``bar``, ``lines`` or ``none``.
+        seconds: between two lines.
+        console: where; standard error by default.
+
+    Raises:
+        ValueError: another `show`.
+    """
+
+    def __init__(
+        self,
+        first: int,
+        total: int | None,
+        *,
+        show: str = "auto",
+        seconds: float = 60.0,
+        console: Console | None = None,
+    ) -> None:
+        if show not in ("auto", "bar", "lines", "none"):
+            raise ValueError(f"progress must be auto, bar, lines or none, received '{show}'")
+        self.console = console or Console(stderr=True)
+        self.show = ("bar" if self.console.is_terminal else "lines") if show == "auto" else show
+        self.total, self.seconds, self._first = total, seconds, first
+        self._started = self._said = time.monotonic()
+        self._values: Mapping[str, Any] = {}
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Watch:
+        if self.show == "bar":
+            columns = (
+                MofNCompleteColumn(),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[text]}"),
+            )
+            self._bar = Progress(*columns, console=self.console)
+            self._bar.start()
+            self._task = self._bar.add_task("steps", total=self.total, completed=self._first, text="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """Prints a line, above the bar if there is one."""
+        if self.show != "none":
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def step(self, step: int, values: Mapping[str, Any] | None = None) -> None:
+        """Notes a step; now and then the user sees it.
+
+        Args:
+            step: steps done.
+            values: newest results by name.
+        """
+        if values:
+            self._values = values
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=step, text=describe(self._values))
+        elif self.show == "lines" and time.monotonic() - self._said >= self.seconds:
+            self._said = time.monotonic()
+            self.say(self.line(step))
+
+    def line(self, step: int) -> str:
+        """Words the state: step, values, time left."""
+        of = f" of {self.total}" if self.total else ""
+        left = ""
+        if self.total and step > self._first:
+            seconds = (time.monotonic() - self._started) / (step - self._first) * (self.total - step)
+            left = f", {duration(seconds)} left"
+        values = describe(self._values)
+        return f"step {step}{of}{': ' if values else ''}{values}{left}"
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """Words results shortly: ``loss 0.312 accuracy 0.91``."""
+    shown = {name: value for name, value in values.items() if name not in _SHOWN_LAST}
+    return " ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in shown.items())
+
+
+def duration(seconds: float) -> str:
+    """Words a time: ``45 s``, ``12 min``, ``3 h 05 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
