@@ -125,7 +125,7 @@ class Preprocessing:
 
     def normalise(self, unit: tf.Tensor) -> tf.Tensor:
         """Returns ``(unit - mean) / std`` in float32; unit: [..., channels] in [0, 1]."""
-        mean, std = np.float32(self.mean), np.float32(self.std)
+        mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
         return (tf.cast(unit, tf.float32) - mean) / std
 
     @property
@@ -172,7 +172,7 @@ class Preprocessing:
         shorter = self.shorter_side
         if shorter is not None:
             shorter = max(round(shorter * max(size) / max(self.size)), *size)
-        return dataclasses.replace(self, size=tuple(size), shorter_side=shorter)
+        return dataclasses.replace(self, size=(size[0], size[1]), shorter_side=shorter)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON; ``from_dict`` reads them back."""

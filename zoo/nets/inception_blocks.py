@@ -115,8 +115,8 @@ def apply_stage(net: tf.Tensor, stage: Conv | Pool | Fork | Mixed, widen: Callab
     """
     match stage:
         case Conv(scope, depth, kernel, stride, padding):
-            kernel = kernel or tuple(int(n) for n in re.findall(r"\d+", scope.rpartition("_")[2]))
-            return layers.conv2d(net, widen(depth), kernel, stride=stride, padding=padding, scope=scope)
+            size = kernel or [int(n) for n in re.findall(r"\d+", scope.rpartition("_")[2])]
+            return layers.conv2d(net, widen(depth), size, stride=stride, padding=padding, scope=scope)
         case Pool("max", scope):
             return layers.max_pool2d(net, [3, 3], stride=2, padding="VALID", scope=scope)
         case Pool(_, scope):

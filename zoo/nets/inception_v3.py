@@ -10,6 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from zoo import layers
+from zoo.data.preprocessing import PRESETS
 from zoo.nets.inception_blocks import Conv, Mixed, Pool, apply_stage, average_3x3, block_8, block_17, block_35
 from zoo.registry import NetSpec, register_net
 from zoo.scoping import arg_scope, variable_scope
@@ -108,7 +109,7 @@ def inception_arg_scope(
         num_classes=1000,
         published_params={"trainable": 27_143_152, "total": 27_179_376},
         gmacs=5.713,
-        preprocessing="inception",
+        preprocessing=PRESETS["inception"],
         variants=(
             ({"aux_logits": False}, {"trainable": 23_817_352, "total": 23_851_784}),
             ({"num_classes": 1001}, {"trainable": 27_145_970, "total": 27_182_194}),
@@ -173,8 +174,8 @@ def inception_v3(
         raise ValueError(f"depth_multiplier must be above 0. Received: {depth_multiplier}")
     if final_endpoint is not None and final_endpoint not in END_POINTS:
         raise ValueError(f"final_endpoint must be one of {', '.join(END_POINTS)}. Received: {final_endpoint!r}")
-    has_aux = bool(num_classes) and aux_logits and final_endpoint is None
-    _check_images(images, in_channels, 107 if has_aux else 75)
+    aux_classes = num_classes if aux_logits and final_endpoint is None else None
+    _check_images(images, in_channels, 107 if aux_classes else 75)
 
     def widen(depth: int) -> int:
         return max(int(depth * depth_multiplier), min_depth)
@@ -196,8 +197,8 @@ def inception_v3(
             net = end_points[stage.scope] = apply_stage(net, stage, widen)
             if stage.scope == final_endpoint:
                 return net, end_points
-        if has_aux:
-            end_points["AuxLogits"] = aux_head(end_points[AUX_FROM], num_classes, widen, spatial_squeeze)
+        if aux_classes:
+            end_points["AuxLogits"] = aux_head(end_points[AUX_FROM], aux_classes, widen, spatial_squeeze)
         with variable_scope("Logits"):
             if global_pool:
                 net = end_points["global_pool"] = tf.reduce_mean(net, [1, 2], keepdims=True, name="global_pool")

@@ -50,11 +50,8 @@ def read_keras(path: str | os.PathLike[str]) -> tuple[list[Unit], dict[str, Any]
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
                 config = json.loads(archive.read("config.json"))
-                configs = [layer["config"] for layer in config["config"].get("layers", [])]
-                stored: Any = io.BytesIO(archive.read("model.weights.h5"))
-        else:
-            stored = os.fspath(path)
-        with h5py.File(stored, "r") as file:
+            configs = [layer["config"] for layer in config["config"].get("layers", [])]
+        with _open_h5(path) as file:
             root = _inside(file, "model_weights") if "model_weights" in file else file
             if "layer_names" in root.attrs or "layer_names0" in root.attrs:
                 units = _legacy_units(root)
@@ -67,6 +64,31 @@ def read_keras(path: str | os.PathLike[str]) -> tuple[list[Unit], dict[str, Any]
     if not units:
         raise ValueError(f"{path} holds no layers with weights; zoo reads functional and sequential Keras models")
     return in_creation_order(units), {layer["name"]: layer for layer in configs if "name" in layer}
+
+
+def read_zoo_h5(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Reads the variables of a ``zoo.Model`` that was saved as ``.keras`` or ``.weights.h5``.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Full variable name to array; empty when the file is no zoo model's.
+    """
+    found: dict[str, np.ndarray] = {}
+
+    def visit(name: str, item: Any) -> None:
+        scope, _, leaf = name.rpartition("/")
+        if isinstance(item, h5py.Dataset) and scope.endswith("vars") and not leaf.isdigit():
+            found[f"{scope.removesuffix('vars')}{leaf}"] = np.asarray(_inside(item.file, name))
+
+    try:
+        with _open_h5(path) as file:
+            if "layers" not in file and "model_weights" not in file and "layer_names" not in file.attrs:
+                file.visititems(visit)
+    except OSError as error:
+        raise ValueError(f"{path} is damaged or cut short: {error}") from error
+    return found
 
 
 def units_from_weights(weights: Mapping[str, np.ndarray]) -> list[Unit]:
@@ -88,9 +110,63 @@ def in_creation_order(units: Sequence[Unit]) -> list[Unit]:
     numbered = sorted((u for u in units if _NUMBERED.fullmatch(u.name)), key=lambda unit: natural_key(unit.name))
     ordered = numbered + [unit for unit in units if not _NUMBERED.fullmatch(unit.name)]
     for unit in ordered:
-        if unit.kind == "kernel" and np.ndim(unit.arrays.get("kernel")) == 2:
+        if unit.kind == "kernel" and unit.arrays["kernel"].ndim == 2:
             unit.part = "head"
     return ordered
+
+
+def make_twin(net: str, num_classes: int | None) -> Any:
+    """Builds Keras' own network of the same name, with fresh weights.
+
+    Args:
+        net: ``"inception_v3"``, or ``"densenet121"``, ``169`` or ``201``.
+        num_classes: Width of the classifier; None for the network without one.
+
+    Returns:
+        A functional Keras model that gives probabilities.
+
+    Raises:
+        ValueError: Keras has no such network.
+    """
+    name = {
+        "inception_v3": "InceptionV3",
+        "densenet121": "DenseNet121",
+        "densenet169": "DenseNet169",
+        "densenet201": "DenseNet201",
+    }.get(net)
+    if name is None:
+        raise ValueError(f"keras.applications has no network like {net!r}; write safetensors or a slim checkpoint")
+    head = {"include_top": False} if num_classes is None else {"include_top": True, "classes": num_classes}
+    return getattr(keras.applications, name)(weights=None, **head)
+
+
+def fill_twin(twin: Any, units: Sequence[Unit]) -> None:
+    """Sets the weights of Keras' own network.
+
+    Args:
+        twin: The network, as ``make_twin`` builds it.
+        units: Layers with their arrays, in the order of creation.
+
+    Raises:
+        ValueError: There are more or fewer layers, or their shapes differ.
+    """
+    layers = {layer.name: layer for layer in twin.layers if layer.weights}
+    order = in_creation_order(
+        [Unit(name, _by_role([np.asarray(w) for w in layer.weights])) for name, layer in layers.items()]
+    )
+    for kind in ("kernel", "norm"):
+        theirs = [unit for unit in order if unit.kind == kind]
+        ours = [unit for unit in units if unit.kind == kind]
+        pairs = list(zip(theirs, ours, strict=False))
+        if len(theirs) != len(ours) or any(
+            own.arrays[role].size != array.size for unit, own in pairs for role, array in unit.arrays.items()
+        ):
+            raise ValueError(
+                f"Keras' {twin.name} has {len(theirs)} layers of kind {kind!r}, the model {len(ours)}, or their sizes "
+                "differ: only the whole network with its published widths can be written as Keras'."
+            )
+        for unit, own in pairs:
+            layers[unit.name].set_weights([own.arrays[role].reshape(a.shape) for role, a in unit.arrays.items()])
 
 
 def _legacy_units(root: Any) -> list[Unit]:
@@ -132,10 +208,10 @@ def _units_by_place(file: Any, layer_names: Sequence[str]) -> list[Unit]:
         arrays = [np.asarray(_inside(stored, i)) for i in sorted(stored, key=int)]
         name = stored.attrs.get("name")
         if name is None:
-            base, place = re.fullmatch(r"(.*?)(?:_(\d+))?", key).groups()
+            base, _, number = key.rpartition("_") if key[-1].isdigit() else (key, "", "0")
             known = of_class.get(base, [])
-            named = int(place or 0) < len(known)
-            name = known[int(place or 0)] if named else key
+            named = int(number) < len(known)
+            name = known[int(number)] if named else key
         units.append(Unit(str(name), _by_role(arrays)))
     return units if named else _by_twin(units)
 
@@ -158,6 +234,14 @@ def _by_role(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Names a layer's arrays, which Keras only numbers: kernel and bias, or batch norm's three or four vectors."""
     roles = ["kernel", "bias"] if arrays[0].ndim > 1 else ["gamma", "beta", "mean", "variance"][-len(arrays) :]
     return dict(zip(roles, arrays, strict=False))
+
+
+def _open_h5(path: str | os.PathLike[str]) -> h5py.File:
+    """Opens an HDF5 file, or the one inside a ``.keras`` archive."""
+    if not zipfile.is_zipfile(path):
+        return h5py.File(os.fspath(path), "r")
+    with zipfile.ZipFile(path) as archive:
+        return h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r")
 
 
 def _inside(group: Any, path: str) -> Any:

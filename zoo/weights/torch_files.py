@@ -139,7 +139,7 @@ def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dic
         state[f"{module}.bn.bias"] = beta
         state[f"{module}.bn.running_mean"] = tensors[f"{norm}/moving_mean"]
         state[f"{module}.bn.running_var"] = tensors[f"{norm}/moving_variance"]
-        state[f"{module}.bn.num_batches_tracked"] = np.int64(0)
+        state[f"{module}.bn.num_batches_tracked"] = np.zeros([], np.int64)
     for unit in heads:
         name = "AuxLogits.fc" if unit.part == "aux" else "fc"
         state[f"{name}.weight"] = _to_torch(tensors[f"{unit.name}/weights"])[:, :, 0, 0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,13 +39,18 @@ class Unit:
     """
 
     name: str
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
     part: str = "trunk"
 
     @property
     def kind(self) -> str:
         """Either "norm", a batch norm, or "kernel", a convolution or dense layer."""
         return "norm" if _NORM_ROLES & self.arrays.keys() else "kernel"
+
+    @property
+    def leaves(self) -> dict[str, str]:
+        """Role to the last part of its variable's name in zoo, for the arrays that the layer has."""
+        return {role: LEAVES[role] for role in self.arrays}
 
 
 def part_of(name: str) -> str:
@@ -101,6 +107,11 @@ def pair_units(
         for kind in ("kernel", "norm"):
             theirs = [unit for unit in units if unit.part == part and unit.kind == kind]
             ours = [unit for unit in mine if unit.part == part and unit.kind == kind]
+            if part == "head" and len(theirs) > 1:  # somebody's own classifier of several layers
+                left |= dict.fromkeys(
+                    (unit.name for unit in theirs), f"one of {len(theirs)} layers of a head of its own"
+                )
+                continue
             for i, (unit, own) in enumerate(zip(theirs, ours, strict=False)):
                 what = f"{'batch norm' if kind == 'norm' else 'layer'} {i + 1} of {len(ours)} in the {part}"
                 for role, array in unit.arrays.items():

@@ -1,0 +1,70 @@
+"""Safetensors, zoo's own format: full variable names, any type, and the weights' card as metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+FORMAT_VERSION = "1"
+
+
+def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Reads a safetensors file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Name to array (bfloat16 as float32), and the file's metadata.
+
+    Raises:
+        ValueError: The file is damaged, or written by a newer version of zoo.
+    """
+    try:
+        with safe_open(os.fspath(path), framework="np") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+    if metadata.get("zoo_format", FORMAT_VERSION) != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has zoo's format {metadata['zoo_format']}; this version reads {FORMAT_VERSION}. Update zoo."
+        )
+    return tensors, metadata
+
+
+def write_safetensors(
+    tensors: Mapping[str, np.ndarray], path: str | os.PathLike[str], metadata: Mapping[str, object] | None = None
+) -> None:
+    """Writes a safetensors file, to a temporary name first.
+
+    Args:
+        tensors: Name to array.
+        path: The file; replaced when it is there.
+        metadata: Card to store under ``zoo``; None writes none, as for other people's layouts.
+    """
+    words = None
+    if metadata is not None:
+        words = {"zoo": json.dumps(metadata, sort_keys=True), "zoo_format": FORMAT_VERSION}
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    temporary = place.with_name(f"{place.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, temporary, words)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _array(file: object, name: str) -> np.ndarray:
+    array = np.asarray(file.get_tensor(name))  # type: ignore[attr-defined]
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

@@ -1,0 +1,109 @@
+"""Writes a model's weights for others: slim, Keras, torchvision; and as zoo's own safetensors with their card."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.weights.cards import Card
+from zoo.weights.conventions import fit_gamma
+from zoo.weights.loading import network_name, network_option
+from zoo.weights.names import named_variables
+from zoo.weights.safetensors_files import write_safetensors
+from zoo.weights.tf1 import save_tf1
+from zoo.weights.torch_files import torch_state
+from zoo.weights.units import units_of
+
+# Format -> endings of file names that mean it; torchvision shares its ending with zoo's own and is asked for by name.
+FORMATS = {
+    "zoo": (".safetensors",),
+    "slim": (".ckpt",),
+    "keras": (".weights.h5", ".h5", ".keras"),
+    "torchvision": (),
+}
+
+
+def save(model: Any, path: str | os.PathLike[str], *, format: str | None = None) -> list[str]:
+    """Writes a model's weights to a temporary name, and renames it.
+
+    Args:
+        model: A built model.
+        path: Where to. ``.safetensors`` is zoo's own format, ``.ckpt`` the prefix of a slim checkpoint (V2),
+            ``.weights.h5``, ``.h5`` (legacy) and ``.keras`` are files of Keras' own network of the same name.
+        format: One of ``FORMATS``; None follows the ending. "torchvision" writes safetensors in torchvision's layout.
+
+    Returns:
+        Notes on what the format has no place for.
+
+    Raises:
+        ValueError: The ending tells no format, or the format has no such network.
+    """
+    name = os.fspath(path)
+    if format is None:
+        format = next((key for key, endings in FORMATS.items() if name.endswith(endings or "\0")), "")
+    if format not in FORMATS:
+        endings = ", ".join(ending for found in FORMATS.values() for ending in found)
+        raise ValueError(
+            f"format is one of {', '.join(FORMATS)}, or follows from the ending ({endings}). "
+            f"Received: {format or name!r}"
+        )
+    variables = named_variables(model)
+    tensors = {key: np.asarray(variable) for key, variable in variables.items()}
+    if format == "slim":
+        save_tf1(tensors, name)
+        return []
+    if format == "zoo":
+        write_safetensors(tensors, name, card_of(model).to_dict())
+        return []
+    if format == "torchvision":
+        if "inception" not in network_name(model):
+            raise ValueError(
+                f"torchvision's layout is written for inception_v3 only. Received: {network_name(model)!r}"
+            )
+        state = torch_state(tensors, units_of({key: array.shape for key, array in tensors.items()}))
+        write_safetensors(state, name, dataclasses.replace(card_of(model), format="torchvision").to_dict())
+        return ["load it into torchvision.models.inception_v3(transform_input=True) for ImageNet-normalised inputs"]
+    return _save_keras(model, tensors, Path(name))
+
+
+def card_of(model: Any) -> Card:
+    """Returns the card of the weights in a model: what was loaded with them, and the conventions the model runs by."""
+    options = {key: network_option(model, key) for key in ("batch_norm_epsilon", "count_include_pad")}
+    runs_by = {key: value for key, value in options.items() if value is not None}
+    return Card.from_dict({"net": network_name(model), **dict(getattr(model, "card", {})), **runs_by})
+
+
+def _save_keras(model: Any, tensors: Mapping[str, np.ndarray], path: Path) -> list[str]:
+    from zoo.weights.keras_files import fill_twin, make_twin
+
+    values = dict(tensors)
+    notes = []
+    shapes = {key: array.shape for key, array in values.items()}
+    if "densenet" not in network_name(model):
+        folded, _ = fit_gamma(values, {key: shape for key, shape in shapes.items() if not key.endswith("/gamma")})
+        if folded:
+            notes.append(f"{len(folded)} gammas were folded into the convolutions, as Keras' network has none")
+    units = units_of({key: array.shape for key, array in values.items()})
+    left_out = [unit.name for unit in units if unit.part == "aux"]
+    if left_out:
+        notes.append(f"Keras' network has no auxiliary head: {len(left_out)} layers were left out")
+    head = [unit for unit in units if unit.part == "head"]
+    twin = make_twin(network_name(model), int(head[0].arrays["bias"][-1]) if head else None)
+    for unit in units:
+        unit.arrays = {role: values[f"{unit.name}/{leaf}"] for role, leaf in unit.leaves.items()}
+    fill_twin(twin, [unit for unit in units if unit.part != "aux"])
+    ending = next(ending for ending in FORMATS["keras"] if path.name.endswith(ending))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{secrets.token_hex(4)}.tmp{ending}")
+    try:
+        twin.save(temporary) if ending != ".weights.h5" else twin.save_weights(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return notes
