@@ -127,13 +127,12 @@ def lenet5(
         raise ValueError(f"lenet5: num_classes is at least 1, or None for no output layer; got {num_classes}.")
     network, default_scope, size, default_keep_prob = _VARIANTS[variant]
     keep_prob = default_keep_prob if dropout_keep_prob is None else dropout_keep_prob
+    regularizer = layers.l2_regularizer(weight_decay) if weight_decay else None
     choices = {"activation": activation or "relu", "pooling": pooling or "max"} if variant == "dense" else {}
 
     with (
         variable_scope(scope or default_scope),
-        arg_scope(
-            [layers.conv2d, layers.fully_connected], weights_regularizer=layers.l2_regularizer(float(weight_decay))
-        ),
+        arg_scope([layers.conv2d, layers.fully_connected], weights_regularizer=regularizer),
         arg_scope([layers.dropout], keep_prob=keep_prob, is_training=is_training),
     ):
         logits, end_points = network(_prepare(images, size), num_classes, **choices)

@@ -1,0 +1,81 @@
+"""The weights that come with zoo: right, checked, and inside the wheel."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+import zoo
+from zoo.data import digits
+from zoo.weights import bundled
+
+CARDS = sorted(bundled.folder().glob("*.json"))
+
+
+def test_digits_weights_reach_the_accuracy_on_their_card():
+    model = zoo.lenet5(weights="digits")
+    test = digits.load("random").test
+    accuracy = (np.argmax(model.predict(test.images, verbose=0), -1) == test.labels).mean()
+    assert accuracy >= 0.99
+    assert round(accuracy, 4) == bundled.card("lenet5", "digits")["accuracy"]
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_every_card_is_complete(path):
+    card = json.loads(path.read_text())
+    needed = {"net", "options", "data", "recipe", "seed", "accuracy", "sha256", "licence", "versions"}
+    assert needed <= card.keys()
+    assert path.stem.removeprefix(card["net"] + "-") in bundled.names(card["net"])
+
+
+def test_unknown_weights_are_refused():
+    with pytest.raises(ValueError, match="lenet5 has no weights 'imagenet'; those that come with zoo are: 'digits'"):
+        zoo.lenet5(weights="imagenet")
+
+
+def test_weights_of_other_options_do_not_fit():
+    with pytest.raises(ValueError, match=r"LeNet5/logits/biases: model \(7,\), weights \(10,\)"):
+        zoo.lenet5(num_classes=7, weights="digits")
+    with pytest.raises(ValueError, match="Build the model with the options they were made with"):
+        zoo.lenet5(variant="original", weights="digits")
+
+
+def test_a_changed_file_is_refused(tmp_path, monkeypatch):
+    for name in ("lenet5-digits.safetensors", "lenet5-digits.json"):
+        (tmp_path / name).write_bytes((bundled.folder() / name).read_bytes())
+    monkeypatch.setattr(bundled, "folder", lambda: tmp_path)
+    zoo.lenet5(weights="digits")
+    path = tmp_path / "lenet5-digits.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"its SHA-256 is .* but its card says"):
+        zoo.lenet5(weights="digits")
+
+
+def test_save_and_load_again(tmp_path, monkeypatch):
+    model = zoo.lenet5(num_classes=3)
+    about = {"net": "lenet5", "options": {"num_classes": 3}}
+    bundled.save(model, tmp_path / "lenet5-three.safetensors", about)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lenet5-three.json", "lenet5-three.safetensors"]
+    monkeypatch.setattr(bundled, "folder", lambda: tmp_path)
+    again = zoo.lenet5(num_classes=3, weights="three")
+    for name in model.variable_names:
+        assert np.array_equal(again.variable(name), model.variable(name))
+
+
+def test_the_wheel_carries_the_weights(tmp_path):
+    root = bundled.folder().parent
+    if not (root / "pyproject.toml").is_file():
+        pytest.skip("not a checkout: there is nothing to build the wheel from")
+    wheel = next(WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"]))
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+        assert (
+            file.read("zoo/_weights/lenet5-digits.safetensors")
+            == (bundled.folder() / "lenet5-digits.safetensors").read_bytes()
+        )
+    assert {"zoo/_weights/lenet5-digits.json", "zoo/py.typed", "zoo/nets/lenet5.py"} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
