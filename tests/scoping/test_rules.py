@@ -241,10 +241,10 @@ def test_default_name_and_no_name_errors(place):
 @every_place
 def test_initializer_regularizer_and_dtype_are_inherited_and_overridden(place):
     def network(x):
-        with zoo.variable_scope("a", initializer=tf.compat.v1.constant_initializer(2.0), dtype=tf.float64):
-            with zoo.variable_scope("b"):
-                w = zoo.get_variable("w", [3])
-                v = zoo.get_variable("v", [3], tf.float32, initializer=ones)
+        twos = tf.compat.v1.constant_initializer(2.0)
+        with zoo.variable_scope("a", initializer=twos, dtype=tf.float64), zoo.variable_scope("b"):
+            w = zoo.get_variable("w", [3])
+            v = zoo.get_variable("v", [3], tf.float32, initializer=ones)
         assert w.dtype.base_dtype == tf.float64
         return [w + 0.0, v + 0.0]
 
@@ -278,7 +278,10 @@ def test_custom_getters_nest_inner_first(place):
 
     def network(x):
         calls.clear()
-        with zoo.variable_scope("a", custom_getter=getter("outer")), zoo.variable_scope("b", custom_getter=getter("inner")):
+        with (
+            zoo.variable_scope("a", custom_getter=getter("outer")),
+            zoo.variable_scope("b", custom_getter=getter("inner")),
+        ):
             return zoo.get_variable("w", [3], initializer=ones)
 
     np.testing.assert_array_equal(run(place, network), [4, 4, 4])
@@ -310,7 +313,8 @@ def test_an_initial_value_may_be_another_variables(place):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             a = zoo.get_variable("a", [3], use_resource=False)
             b = zoo.get_variable("b", initializer=a.initialized_value() * 2.0)
-            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(a.initializer)
+            session.run(b.initializer)
             first, second = session.run([a, b])
             np.testing.assert_array_equal(second, first * 2)
         return
@@ -458,13 +462,16 @@ def test_scopes_must_close_in_order(place):
     run(place, network)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: zoo.get_variable("w", [3]),
-    lambda: zoo.variable_scope("s"),
-    lambda: zoo.add_to_collection("c", 1),
-    lambda: zoo.get_collection("c"),
-    lambda: tf.function(lambda: zoo.get_variable("w", [3]))(),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: zoo.get_variable("w", [3]),
+        lambda: zoo.variable_scope("s"),
+        lambda: zoo.add_to_collection("c", 1),
+        lambda: zoo.get_collection("c"),
+        lambda: tf.function(lambda: zoo.get_variable("w", [3]))(),
+    ],
+)
 def test_outside_everything_an_error_says_what_to_wrap(call):
     with pytest.raises(RuntimeError, match=r"zoo\.Model\(network\).*variable_store.*tf\.Graph"):
         call()
@@ -491,9 +498,9 @@ def test_partitioners_split_in_a_graph_and_are_refused_in_a_model():
             w = zoo.get_variable("w", [4, 2])
             zoo.get_variable("scalar", [])
         assert [v.name for v in w] == ["s/w/part_0:0", "s/w/part_1:0"]
-        with zoo.variable_scope("s", partitioner=tf.compat.v1.fixed_size_partitioner(4), reuse=True):
-            with pytest.raises(ValueError, match="partitions"):
-                zoo.get_variable("w", [4, 2])
+        other = zoo.variable_scope("s", partitioner=tf.compat.v1.fixed_size_partitioner(4), reuse=True)
+        with other, pytest.raises(ValueError, match="partitions"):
+            zoo.get_variable("w", [4, 2])
     with pytest.raises(ValueError, match="partitioner"):
         run("model", lambda x: zoo.get_variable("w", [4, 2], partitioner=partitioner))
 

@@ -1,8 +1,15 @@
 """Scoped functions: TF1's variable scopes in Keras 3 models, eager mode, `tf.function` and TF1 graphs."""
 
-from zoo.scoping.args import *  # noqa: F403
+from zoo.scoping.args import (
+    add_arg_scope,
+    arg_scope,
+    arg_scope_func_key,
+    arg_scoped_arguments,
+    current_arg_scope,
+    has_arg_scope,
+)
 from zoo.scoping.frames import ScopeError, VariableScope, current_frame, get_variable_scope
-from zoo.scoping.functions import find_function, function_name, register_function
+from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.layer import Scope
 from zoo.scoping.model import Model
 from zoo.scoping.variables import (
@@ -17,3 +24,32 @@ from zoo.scoping.variables import (
     variable_scope,
     variable_store,
 )
+
+__all__ = [
+    "AUTO_REUSE",
+    "Model",
+    "Scope",
+    "ScopeError",
+    "VariableScope",
+    "add_arg_scope",
+    "add_to_collection",
+    "arg_scope",
+    "arg_scope_func_key",
+    "arg_scoped_arguments",
+    "check_options",
+    "current_arg_scope",
+    "current_frame",
+    "find_function",
+    "function_name",
+    "get_collection",
+    "get_variable",
+    "get_variable_scope",
+    "has_arg_scope",
+    "in_graph",
+    "no_regularizer",
+    "random_seed",
+    "register_function",
+    "scope_is_frozen",
+    "variable_scope",
+    "variable_store",
+]

@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 if TYPE_CHECKING:
     from zoo.scoping.model import Model
+
+logger = logging.getLogger(__name__)
+# End points that hold a network's pooled features, before dropout.
+POOLED = ("global_pool", "AvgPool_1a")
+
+
+class BottleneckMixin:
+    """The pooled features of a model, from which a new classifier is trained."""
+
+    def bottleneck(self: Any, inputs: Any) -> tf.Tensor:
+        """Returns the pooled features, before dropout; warns about inputs in another range than the weights expect.
+
+        Args:
+          inputs: A batch of network inputs.
+
+        Returns:
+          [N, C]: 2048 numbers an image for Inception-v3.
+
+        Raises:
+          ValueError: The network has no pooled end point.
+        """
+        inputs = self._ready(inputs)
+        name = next((name for name in POOLED if name in self.book.end_point_specs), None)
+        if name is None:
+            raise ValueError(
+                f"{self.name!r} has no pooled features: none of its end points is called {' or '.join(POOLED)}. "
+                "Take another with features(inputs, name)."
+            )
+        if "input_range" in self.card:
+            check_range(inputs, *self.card["input_range"])
+        return tf.reduce_mean(self.features(inputs, name), [1, 2])
+
+
+def check_range(inputs: Any, low: float, high: float) -> bool:
+    """Says whether concrete network inputs lie in the range that the weights expect; logs a warning if not.
+
+    Args:
+      inputs: Values; symbolic tensors and empty ones pass unchecked.
+      low: Lowest value of a prepared picture.
+      high: Highest value.
+
+    Returns:
+      True when nothing looks wrong.
+    """
+    if tf.is_symbolic_tensor(inputs) or not np.size(inputs):
+        return True
+    values = np.asarray(inputs)
+    least, most = float(values.min()), float(values.max())
+    slack = 0.05 * (high - low)
+    if least < low - slack or most > high + slack:
+        guess = "they look like unscaled 0..255 pixels" if most > 16 else "they were scaled some other way"
+    elif low < 0 <= least and most <= 1 and most - least > 0.2:
+        guess = "no value is negative, as if they had been scaled to 0..1"
+    else:
+        return True
+    logger.warning(
+        "Inputs span %.3g to %.3g, but these weights expect %.3g to %.3g: %s. Prepare uint8 pictures with the "
+        "preprocessing in the model's card.",
+        *(least, most, low, high, guess),
+    )
+    return False
 
 
 @keras.saving.register_keras_serializable(package="zoo")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -141,14 +142,18 @@ def check_reuse(name: str, reuse: Any, seen: Mapping[str, str]) -> None:
     scope = name.rpartition("/")[0]
     if reuse is True and name not in seen:
         raise ScopeError(
-            f"Variable {name} does not exist, or was not created with get_variable() in this run, but scope {scope!r} has "
-            "reuse=True, which only shares what is already there. Did you mean to set reuse=zoo.AUTO_REUSE, or to make the "
+            f"Variable {name} does not exist, or was not created with get_variable() in this run, but scope "
+            f"{scope!r} has "
+            "reuse=True, which only shares what is already there. Did you mean to set reuse=zoo.AUTO_REUSE, or to "
+            "make the "
             f"variable first? Names made so far in that scope: {[n for n in seen if n.rpartition('/')[0] == scope]}."
         )
     if not reuse and name in seen:
         raise ScopeError(
-            f"Variable {name} already exists, disallowed: it was made at {seen[name]} and is asked for again at {caller()}, and "
-            f"scope {scope!r} does not reuse. Did you mean to set reuse=True or reuse=zoo.AUTO_REUSE in the variable_scope, "
+            f"Variable {name} already exists, disallowed: it was made at {seen[name]} and is asked for again at "
+            f"{caller()}, and "
+            f"scope {scope!r} does not reuse. Did you mean to set reuse=True or reuse=zoo.AUTO_REUSE in the "
+            f"variable_scope, "
             "or another name?"
         )
 
@@ -157,7 +162,8 @@ def check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
     """Raises ScopeError when a shared variable is not of the shape and dtype asked for."""
     if shape is not None and not found.shape.is_compatible_with(shape):
         raise ScopeError(
-            f"Trying to share variable {name}, but specified shape {tf.TensorShape(shape)} and found shape {found.shape}. "
+            f"Trying to share variable {name}, but specified shape {tf.TensorShape(shape)} and found shape "
+            f"{found.shape}. "
             "Ask for the shape it was made with, or use another name or scope."
         )
     if dtype is not None and tf.as_dtype(dtype).base_dtype != found.dtype.base_dtype:
@@ -167,7 +173,9 @@ def check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
         )
 
 
-def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> tuple[tuple[int, ...], tf.DType, Callable[[], Any]]:
+def _initial_value(
+    name: str, shape: Any, dtype: Any, initializer: Any
+) -> tuple[tuple[int, ...], tf.DType, Callable[[], Any]]:
     """Resolves shape, dtype and initial value as TF1's variable store does."""
     static = tf.TensorShape(shape)
     if inspect.isclass(initializer):
@@ -184,7 +192,8 @@ def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> tuple
         value_dtype = value.dtype.base_dtype
         if dtype is not None and tf.as_dtype(dtype).base_dtype != value_dtype:
             raise ScopeError(
-                f"Variable {name}: Initializer type '{value_dtype.name}' and explicit dtype '{tf.as_dtype(dtype).name}' don't match."
+                f"Variable {name}: Initializer type '{value_dtype.name}' and explicit dtype "
+                f"'{tf.as_dtype(dtype).name}' don't match."
             )
         return tuple(value.shape.as_list()), value_dtype, lambda: _lifted(name, value)
     dtype = tf.as_dtype(dtype or tf.float32).base_dtype
@@ -196,17 +205,29 @@ def _initial_value(name: str, shape: Any, dtype: Any, initializer: Any) -> tuple
             value = tf.convert_to_tensor(initializer())
         return tuple(value.shape.as_list()), value.dtype, lambda: value
     raise ScopeError(
-        f"Variable {name} did not get a complete shape: shape={shape}. Its initializer {initializer!r} needs one: pass shape=[...] "
+        f"Variable {name} did not get a complete shape: shape={shape}. Its initializer {initializer!r} needs one: "
+        f"pass shape=[...] "
         "with known sizes, or a constant initializer without shape."
     )
 
 
 def _default_initializer(name: str, dtype: tf.DType) -> Callable[..., Any]:
     if dtype.is_floating:
-        return tf.compat.v1.glorot_uniform_initializer()
+        return _glorot_uniform
     if dtype.is_integer or dtype.is_bool or dtype == tf.string:
         return tf.compat.v1.zeros_initializer()
     raise ScopeError(f"An initializer for variable {name} of {dtype.name} is required.")
+
+
+def _glorot_uniform(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
+    """TF1's default initializer, uniform in +-sqrt(6 / (fan_in + fan_out)), drawn from the frame's seed."""
+    field = math.prod(shape[:-2])
+    fans = (shape[-2] + shape[-1]) * field if len(shape) > 1 else 2 * max(shape, default=1)
+    limit = tf.cast(math.sqrt(6 / max(1, fans)), dtype)
+    frame = _FRAME.get()
+    if frame is None:
+        raise RuntimeError("The default initializer draws from a frame's seed, and no frame is active.")
+    return tf.random.stateless_uniform(shape, frame.random_seed(None), -limit, limit, dtype)
 
 
 def _required_arguments(function: Callable[..., Any]) -> bool:
@@ -231,7 +252,8 @@ def _lifted(name: str, value: tf.Tensor) -> tf.Tensor:
         op = ops.pop()
         if op.type == "Placeholder" and op not in outside:
             raise ScopeError(
-                f"Variable {name}: its initial value depends on the network's input, which is not known when variables are "
+                f"Variable {name}: its initial value depends on the network's input, which is not known when "
+                f"variables are "
                 "made. Use an initializer, or a value that depends on other variables and constants only."
             )
         if op not in reached:
@@ -254,7 +276,7 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
     bound.update(bound.pop("rest", {}))
     if tf.executing_eagerly():
         bound["reuse"] = get_variable_scope().reuse
-    variable = frame.get(**{k: bound.get(k) for k in _GETTER_ARGUMENTS})
+    variable = frame.get(name, **{k: bound.get(k) for k in _GETTER_ARGUMENTS})
     foreign = not frame.native and frame.store.compute_dtype in ("bfloat16", "float16")
     if foreign and variable.shape.rank >= 2 and variable.dtype.base_dtype == tf.float32:
         return tf.cast(variable, frame.store.compute_dtype)
@@ -262,13 +284,19 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
 
 
 def _getter_arguments(
-    name: Any, shape: Any = None, dtype: Any = None, initializer: Any = None, regularizer: Any = None, reuse: Any = None, **rest: Any
+    name: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    reuse: Any = None,
+    **rest: Any,
 ) -> None:
     """The positional order in which TF1 calls custom getters."""
 
 
 _GETTER_SIGNATURE = inspect.signature(_getter_arguments)
 _GETTER_ARGUMENTS = (
-    *("name", "shape", "dtype", "initializer", "regularizer", "reuse", "trainable", "collections", "partitioner"),
+    *("shape", "dtype", "initializer", "regularizer", "reuse", "trainable", "collections", "partitioner"),
     *("constraint", "synchronization", "aggregation"),
 )

@@ -65,10 +65,16 @@ class FreezingMixin:
         root = root_of(self.variable_names)
         matched: dict[str, None] = {}
         for pattern in patterns:
-            hits = [n for n in names if fnmatch.fnmatchcase(n, pattern) or fnmatch.fnmatchcase(n.removeprefix(root), pattern)]
+            hits = [
+                n
+                for n in names
+                if fnmatch.fnmatchcase(n, pattern) or fnmatch.fnmatchcase(n.removeprefix(root), pattern)
+            ]
             if not hits:
                 nearest = difflib.get_close_matches(pattern, [n.removeprefix(root) for n in names], 5, 0.3)
-                raise ValueError(f"Each pattern must match a scope. {pattern!r} matches none of {len(names)}. Nearest: {nearest}.")
+                raise ValueError(
+                    f"Each pattern must match a scope. {pattern!r} matches none of {len(names)}. Nearest: {nearest}."
+                )
             matched.update(dict.fromkeys(hits))
         for name in matched:
             self.book.scopes[name].trainable = trainable
@@ -89,7 +95,10 @@ def _with_variables(optimizer: Any, variables: list[Any]) -> Any:
     """A copy of the optimizer for `variables`, with the state it had for those it knew."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     fresh = type(inner).from_config(inner.get_config())
-    union = [*inner._trainable_variables, *(v for v in variables if all(v is not k for k in inner._trainable_variables))]
+    union = [
+        *inner._trainable_variables,
+        *(v for v in variables if all(v is not k for k in inner._trainable_variables)),
+    ]
     with tf.init_scope():
         fresh.build(union)
     old = {v.path: v for v in inner.variables}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, overload
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -34,9 +36,13 @@ def register_function(name: Any = None) -> Any:
     def register(function: FunctionT) -> FunctionT:
         key = name or function.__name__
         taken = _FUNCTIONS.setdefault(key, function)
-        if taken is not function and (taken.__module__, taken.__qualname__) != (function.__module__, function.__qualname__):
+        if taken is not function and (taken.__module__, taken.__qualname__) != (
+            function.__module__,
+            function.__qualname__,
+        ):
             raise ValueError(
-                f"A registered name belongs to one function: {key!r} is {taken.__module__}.{taken.__qualname__}. Received: "
+                f"A registered name belongs to one function: {key!r} is {taken.__module__}.{taken.__qualname__}. "
+                f"Received: "
                 f"{function.__module__}.{function.__qualname__}. Give another name: @zoo.register_function('...')."
             )
         _FUNCTIONS[key] = function
@@ -52,7 +58,8 @@ def function_name(function: Callable[..., Any]) -> str:
             return name
     name = getattr(function, "__qualname__", repr(function))
     raise ValueError(
-        f"Only registered functions can be saved in a model file. Received: {name}. Put @zoo.register_function above its "
+        f"Only registered functions can be saved in a model file. Received: {name}. Put @zoo.register_function "
+        f"above its "
         "definition, and import that module before you load the file."
     )
 
@@ -63,7 +70,24 @@ def find_function(name: str, module: str = "") -> Callable[..., Any]:
         importlib.import_module(module)
     if name not in _FUNCTIONS:
         raise ValueError(
-            f"A model file may name registered functions only. Received: {name!r}. Put @zoo.register_function({name!r}) above "
+            f"A model file may name registered functions only. Received: {name!r}. Put "
+            f"@zoo.register_function({name!r}) above "
             f"its definition and import that module before loading. Registered now: {sorted(_FUNCTIONS)}."
         )
     return _FUNCTIONS[name]
+
+
+def check_options(function: Callable[..., Any], options: Iterable[str]) -> None:
+    """Raises TypeError, naming the nearest, for an option that a network does not take."""
+    parameters = list(inspect.signature(function).parameters.values())
+    known = [
+        p.name
+        for p in parameters[1:]
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "is_training"
+    ]
+    if any(p.kind == p.VAR_KEYWORD for p in parameters):
+        return
+    for option in options:
+        if option not in known:
+            nearest = difflib.get_close_matches(option, known, 3, 0.4) or known
+            raise TypeError(f"{getattr(function, '__name__', function)} has no option {option!r}. Nearest: {nearest}.")

@@ -20,13 +20,14 @@ class Scope(keras.layers.Layer):
     def __init__(self, name: str, path: str, model: Model) -> None:
         super().__init__(name=name, autocast=False, dtype=model.dtype_policy)
         self.path_name = path
-        self.own: list[str] = []
         self._model = weakref.ref(model)
         self.built = True
 
     def call(self, inputs: Any) -> Any:
         """A scope computes nothing by itself."""
-        raise NotImplementedError(f"Scope {self.path_name!r} holds variables and computes nothing. Call the model instead.")
+        raise NotImplementedError(
+            f"Scope {self.path_name!r} holds variables and computes nothing. Call the model instead."
+        )
 
     @property
     def trainable(self) -> bool:
@@ -49,6 +50,13 @@ class Scope(keras.layers.Layer):
         load_named(self, store, self.path_name)
 
 
+def attach(parent: Any, name: str, child: Any) -> None:
+    """Makes `child` an attribute of `parent`, as Keras and TensorFlow track things; a taken name gets an underscore."""
+    while not name or hasattr(type(parent), name) or name in vars(parent):
+        name += "_"
+    setattr(parent, name, child)
+
+
 def save_named(layer: Any, store: Any) -> None:
     """Writes the variables that `layer` owns into `store` under their own names."""
     for weight in [*layer._trainable_variables, *layer._non_trainable_variables]:
@@ -64,13 +72,15 @@ def load_named(layer: Any, store: Any, scope: str) -> None:
     own = {w.name: w for w in [*layer._trainable_variables, *layer._non_trainable_variables]}
     if set(store.keys()) != set(own):
         raise ValueError(
-            f"The file must hold the variables of scope {scope!r}. Missing: {sorted(set(own) - set(store.keys()))}, unexpected: "
+            f"The file must hold the variables of scope {scope!r}. Missing: {sorted(set(own) - set(store.keys()))}, "
+            f"unexpected: "
             f"{sorted(set(store.keys()) - set(own))}. Build the model with the options it was saved with."
         )
     for name, weight in own.items():
         if tuple(store[name].shape) != tuple(weight.shape):
             raise ValueError(
-                f"Variable {scope}/{name} has shape {tuple(weight.shape)} in the model and {tuple(store[name].shape)} in the file. "
+                f"Variable {scope}/{name} has shape {tuple(weight.shape)} in the model and "
+                f"{tuple(store[name].shape)} in the file. "
                 "Build the model with the options it was saved with, or pass skip_mismatch=True."
             )
         weight.assign(store[name])

@@ -15,9 +15,11 @@ from keras.src.backend.common import global_state
 from zoo.scoping.features import Features
 from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
-from zoo.scoping.functions import find_function, function_name
-from zoo.scoping.layer import Scope, load_named, save_named
-from zoo.scoping.specs import as_specs, spec_of, specs_from_config, specs_to_config
+from zoo.scoping.functions import check_options
+from zoo.scoping.layer import Scope, attach
+from zoo.scoping.saving import SavingMixin
+from zoo.scoping.specs import as_specs, spec_of
+from zoo.scoping.summary import summary_text
 from zoo.scoping.variables import default_collections
 
 Network = Callable[..., Any]
@@ -25,7 +27,9 @@ Network = Callable[..., Any]
 
 @dataclass
 class _Book:
-    """What a model knows of its scopes and variables, by full name; a plain object, so that Keras does not track it twice."""
+    """What a model knows of its scopes and variables, by full name; a plain object, so that Keras does not track "
+    "it twice.
+    """
 
     scopes: dict[str, Scope] = field(default_factory=dict)
     weights: dict[str, keras.Variable] = field(default_factory=dict)
@@ -37,19 +41,23 @@ class _Book:
     input_specs: Any = None
     output_specs: Any = None
     end_point_specs: dict[str, Any] = field(default_factory=dict)
+    card: dict[str, Any] = field(default_factory=dict)
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class Model(FreezingMixin, keras.Model):
+class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     """A scoped function as a Keras 3 model.
 
     Args:
       network: Function `(inputs, *, is_training=False, **options)` that returns outputs, or `(outputs, end_points)`.
       name: Name of the model; variables do not carry it. Default: the function's name.
-      input_shape: Shape of the input without the batch, or a structure of `tf.TensorSpec` or `keras.KerasTensor`: builds the
+      input_shape: Shape of the input without the batch, or a structure of `tf.TensorSpec` or `keras.KerasTensor`:
+        builds the
         model now. Default: built at the first call.
-      seed: Seed of initializers and dropout; default: drawn from Python's `random`, so `keras.utils.set_random_seed` fixes it.
-      dtype: Keras dtype policy (`"mixed_bfloat16"`, ...); default: the global one. Variables are float32 under mixed policies,
+      seed: Seed of initializers and dropout; default: drawn from Python's `random`, so
+        `keras.utils.set_random_seed` fixes it.
+      dtype: Keras dtype policy (`"mixed_bfloat16"`, ...); default: the global one. Variables are float32 under
+        mixed policies,
         outputs are cast back to float32.
       trainable: False freezes the whole model.
       **options: Keyword arguments of the network.
@@ -71,24 +79,23 @@ class Model(FreezingMixin, keras.Model):
     ) -> None:
         if not callable(network):
             raise TypeError(f"A network is a function (inputs, *, is_training, **options). Received: {network!r}.")
+        check_options(network, options)
         super().__init__(name=name or getattr(network, "__name__", "model").strip("<>"), dtype=dtype, autocast=False)
         self.network = network
         self.options = options
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
-        self.own: list[str] = []
-        self.path_name = ""
         # plain containers that Keras must not track again: the scopes and weights are tracked as attributes
         self.book = _Book()
         self.trainable = trainable
         if input_shape is not None:
-            self.build(as_specs(input_shape, self.input_dtype, batch=True))
+            self._build_from(as_specs(input_shape, self.input_dtype, batch=True))
 
     # ---- building -------------------------------------------------------------------------------------------------
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs the network; the first call builds the model from the input's shapes and types."""
         if not self.built:
-            self.build(tf.nest.map_structure(spec_of, inputs))
+            self._build_from(tf.nest.map_structure(spec_of, inputs))
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
@@ -97,7 +104,7 @@ class Model(FreezingMixin, keras.Model):
         Args:
           input_shape: Shape with the batch (None is any), or a structure of `tf.TensorSpec`.
         """
-        specs = as_specs(input_shape, self.input_dtype, batch=False)
+        specs = self.book.input_specs or as_specs(input_shape, self.input_dtype, batch=False)
         self.book.input_specs = specs
         self.book.building = True
         graph = tf.__internal__.FuncGraph("zoo_build")
@@ -111,17 +118,24 @@ class Model(FreezingMixin, keras.Model):
         self.book.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
         self.built = True
 
+    def _build_from(self, specs: Any) -> None:
+        self.book.input_specs = specs
+        self.build(tf.nest.map_structure(lambda s: tuple(s.shape), specs))
+
     # ---- the store of variables: what a frame asks for --------------------------------------------------------------
 
     def lookup(self, name: str) -> tf.Variable | None:
         """Returns the `tf.Variable` of that full name, or None."""
         return self.book.raw.get(name)
 
-    def create(self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any) -> tf.Variable:
+    def create(
+        self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
+    ) -> tf.Variable:
         """Makes the weight of that full name in the sublayer of its scope."""
         if not self.book.building:
             raise ScopeError(
-                f"Variable {name} is new: it was not made when the model {self.name!r} was built (with is_training=True), and is "
+                f"Variable {name} is new: it was not made when the model {self.name!r} was built (with "
+                f"is_training=True), and is "
                 f"asked for at {how['where']}. Make the same variables in training and in inference."
             )
         scope, _, leaf = name.rpartition("/")
@@ -136,7 +150,9 @@ class Model(FreezingMixin, keras.Model):
                 dtype=dtype.name,
                 trainable=trainable,
                 autocast=False,
-                regularizer=None if regularizer is None else lambda v: _value_or_zero(regularizer(tf.convert_to_tensor(v))),
+                regularizer=None
+                if regularizer is None
+                else lambda v: _value_or_zero(regularizer(tf.convert_to_tensor(v))),
                 constraint=how["constraint"],
                 aggregation=_aggregation(how["aggregation"], trainable, dtype),
                 name=leaf,
@@ -144,7 +160,7 @@ class Model(FreezingMixin, keras.Model):
         raw = weight._value  # the tf.Variable itself: `value` is a cast copy inside another layer's autocast scope
         self.book.weights[name] = weight
         self.book.raw[name] = raw
-        owner.own.append(name)
+        attach(owner, leaf, weight)
         for key in how["collections"] or default_collections(trainable):
             self.book.collections.setdefault(key, []).append(raw)
         return raw
@@ -157,7 +173,7 @@ class Model(FreezingMixin, keras.Model):
             parent_path, _, leaf = path.rpartition("/")
             parent = self._scope(parent_path)
             scope = self.book.scopes[path] = Scope(leaf or "_", path, self)
-            setattr(parent, f"{leaf}_" if hasattr(parent, leaf) or not leaf else leaf, scope)
+            attach(parent, leaf, scope)
         return self.book.scopes[path]
 
     def is_frozen(self, scope: str) -> bool:
@@ -174,6 +190,11 @@ class Model(FreezingMixin, keras.Model):
             with tf.init_scope():
                 self.book.generator = keras.random.SeedGenerator(self.seed & 0x7FFFFFFF, name="dropout_seed")
             self.seed_generator = self.book.generator
+        if self.book.generator is None:
+            raise ScopeError(
+                f"Model {self.name!r} draws random numbers now and drew none when it was built with is_training=True. "
+                "Draw them in training."
+            )
         seed = tf.cast(self.book.generator.next(), tf.int32)
         context = tf.distribute.get_replica_context()
         if context is not None and context.num_replicas_in_sync > 1:
@@ -279,73 +300,40 @@ class Model(FreezingMixin, keras.Model):
     def _ready(self, inputs: Any) -> Any:
         inputs = tf.nest.map_structure(lambda x: x if tf.is_tensor(x) else tf.convert_to_tensor(x), inputs)
         if not self.built:
-            self.build(tf.nest.map_structure(spec_of, inputs))
+            self._build_from(tf.nest.map_structure(spec_of, inputs))
         return inputs
 
     def _need_built(self) -> None:
         if not self.built:
             raise ValueError(
-                f"Model {self.name!r} has no variables yet: it is built from its input's shape. Pass input_shape=(32, 32, 1) when "
+                f"Model {self.name!r} has no variables yet: it is built from its input's shape. Pass "
+                f"input_shape=(32, 32, 1) when "
                 "you make it, or call it once."
             )
 
-    # ---- saving -----------------------------------------------------------------------------------------------------
+    def summary(self, line_length: int | None = None, print_fn: Callable[[str], Any] = print, **_: Any) -> None:
+        """Prints a table of the variable scopes, nested, with their outputs, variables and parameters.
 
-    def get_config(self) -> dict[str, Any]:
-        """The network's registered name and its options."""
-        options = {k: {"function": function_name(v)} if callable(v) else v for k, v in self.options.items()}
-        return {
-            "network": function_name(self.network),
-            "module": self.network.__module__,
-            "name": self.name,
-            "seed": self.seed,
-            "trainable": self.trainable,
-            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
-            "options": keras.saving.serialize_keras_object(options),
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Model:
-        """Makes the model again; only registered networks and functions are found."""
-        config = dict(config)
-        network = find_function(config.pop("network"), config.pop("module", ""))
-        options = keras.saving.deserialize_keras_object(config.pop("options"))
-        options = {k: find_function(v["function"]) if _names_function(v) else v for k, v in options.items()}
-        config["dtype"] = keras.saving.deserialize_keras_object(config["dtype"])
-        return cls(network, **config, **options)
-
-    def get_build_config(self) -> dict[str, Any] | None:
-        """The inputs' shapes and types."""
-        if not self.built:
-            return None
-        return {"inputs": specs_to_config(self.book.input_specs)}
-
-    def build_from_config(self, config: dict[str, Any]) -> None:
-        """Builds from `get_build_config`'s shapes and types."""
-        self.build(specs_from_config(config["inputs"]))
-
-    def save_own_variables(self, store: Any) -> None:
-        """Writes the variables outside any scope by name."""
-        save_named(self, store)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Reads the variables outside any scope by name."""
-        load_named(self, store, "")
+        Args:
+          line_length: Characters a line; default: the terminal's.
+          print_fn: What takes the text.
+          **_: Keras' other arguments, which mean nothing here.
+        """
+        self._need_built()
+        print_fn(summary_text(self, line_length))
 
 
 @contextlib.contextmanager
 def _real_variables() -> Iterator[None]:
-    """Leaves Keras' stateless scope, in which `fit` and functional models first call a model and variables stay empty."""
+    """Leaves Keras' stateless scope, in which `fit` and functional models first call a model and variables stay "
+    "empty.
+    """
     scope = global_state.get_global_attribute("stateless_scope")
     global_state.set_global_attribute("stateless_scope", None)
     try:
         yield
     finally:
         global_state.set_global_attribute("stateless_scope", scope)
-
-
-def _names_function(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"function"}
 
 
 def _aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:

@@ -1,4 +1,6 @@
-"""Variables by name: TF1's `get_variable` and `variable_scope`, with TF1's rules, in a model, a graph and eager mode."""
+"""Variables by name: TF1's `get_variable` and `variable_scope`, with TF1's rules, in a model, a graph and eager "
+"mode.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ no_regularizer = tf.compat.v1.no_regularizer
 
 
 def in_graph() -> bool:
-    """Returns True in a plain TF1 graph, where update ops are collected; False in a model, eager mode and `tf.function`."""
+    """Returns True in a plain TF1 graph, where update ops are collected; False in a model, eager mode and "
+    "`tf.function`.
+    """
     if _FRAME.get() is not None or tf.executing_eagerly():
         return False
     with tf.init_scope():
@@ -26,8 +30,10 @@ def in_graph() -> bool:
 def outside_error(what: str) -> RuntimeError:
     """The error for scoped code that stands nowhere."""
     return RuntimeError(
-        f"{what} was called outside any model, variable_store and TF1 graph, where nothing would keep or share the variable. "
-        "Wrap the function: model = zoo.Model(network), call it inside `with zoo.variable_store():` to try things in eager "
+        f"{what} was called outside any model, variable_store and TF1 graph, where nothing would keep or share the "
+        f"variable. "
+        "Wrap the function: model = zoo.Model(network), call it inside `with zoo.variable_store():` to try things "
+        "in eager "
         "mode, or inside `with tf.Graph().as_default():`."
     )
 
@@ -48,12 +54,14 @@ def get_variable(
       name: Name inside the current scope; the full name is `scope/name`.
       shape: Shape of a new variable, or the shape to check of a shared one.
       dtype: Type; default: the scope's, float32 at the root.
-      initializer: Callable `(shape, dtype=...)`, a class of those, a constant, a tensor, or a callable without arguments;
+      initializer: Callable `(shape, dtype=...)`, a class of those, a constant, a tensor, or a callable without
+        arguments;
         default: the scope's, else Glorot uniform for floats and zeros for integers.
       regularizer: Function of the variable that gives its loss, counted once; default: the scope's.
       trainable: Default True.
       collections: Names of collections; default global variables, and trainable ones if it is.
-      **kwargs: TF1's other arguments (`caching_device`, `partitioner`, `constraint`, `custom_getter`, `synchronization`, ...).
+      **kwargs: TF1's other arguments (`caching_device`, `partitioner`, `constraint`, `custom_getter`,
+        `synchronization`, ...).
 
     Returns:
       A `tf.Variable` (float32 also under mixed precision).
@@ -101,12 +109,15 @@ def variable_scope(
     """Opens a scope for variables (TF1's `tf.variable_scope`, with its rules, in eager mode too).
 
     Args:
-      name_or_scope: A name, put after the current scope's; or a scope object, to jump back to it; or None with `default_name`.
+      name_or_scope: A name, put after the current scope's; or a scope object, to jump back to it; or None with
+        `default_name`.
       default_name: Name made unique by a counter (`conv`, `conv_1`, ...), used when `name_or_scope` is None.
       values: Tensors that the scope's ops take.
-      reuse: True shares only what is there, AUTO_REUSE shares or makes, None inherits. False inherits too: it cannot undo True.
+      reuse: True shares only what is there, AUTO_REUSE shares or makes, None inherits. False inherits too: it
+        cannot undo True.
       auxiliary_name_scope: Whether to open a name scope for ops too.
-      **kwargs: Inherited by what is inside: `initializer`, `regularizer`, `caching_device`, `partitioner`, `custom_getter`,
+      **kwargs: Inherited by what is inside: `initializer`, `regularizer`, `caching_device`, `partitioner`,
+        `custom_getter`,
         `dtype`, `use_resource`; and `constraint`, which is not inherited.
 
     Returns:
@@ -126,7 +137,9 @@ def variable_scope(
     )
     if frame is None or not tf.executing_eagerly():
         return scope
-    return _eager_scope(scope, name_or_scope if isinstance(name_or_scope, VariableScope) else get_variable_scope(), reuse)
+    return _eager_scope(
+        scope, name_or_scope if isinstance(name_or_scope, VariableScope) else get_variable_scope(), reuse
+    )
 
 
 @contextlib.contextmanager
@@ -144,7 +157,8 @@ class variable_store:  # noqa: N801 - used like a function
     The store may be entered again; what it holds stays. `store.variables` maps full names to variables.
 
     Args:
-      seed: Seed of initializers and dropout; default: drawn from Python's `random`, so `keras.utils.set_random_seed` fixes it.
+      seed: Seed of initializers and dropout; default: drawn from Python's `random`, so
+        `keras.utils.set_random_seed` fixes it.
     """
 
     compute_dtype = "float32"
