@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.scoping.features import check_range
+
 logger = logging.getLogger(__name__)
 
 METHODS = ("bilinear_tf1", "bilinear", "bilinear_antialias", "crop_or_pad")
@@ -144,28 +146,7 @@ class Preprocessing:
         Returns:
             True when nothing looks wrong.
         """
-        if tf.is_symbolic_tensor(inputs) or not np.size(inputs):
-            return True
-        values = np.asarray(inputs)
-        seen_low, seen_high = float(values.min()), float(values.max())
-        low, high = self.value_range
-        slack = 0.05 * (high - low)
-        if seen_low < low - slack or seen_high > high + slack:
-            guess = "these look like unscaled 0..255 pixels" if seen_high > 16 else "they were scaled some other way"
-        elif low < 0 <= seen_low and seen_high <= 1 and seen_high - seen_low > 0.2:
-            guess = "no value is negative, as if they had been scaled to 0..1"
-        else:
-            return True
-        logger.warning(
-            "Inputs span %.3g to %.3g, but these weights expect %.3g to %.3g: %s. "
-            "Pass uint8 pictures through model.preprocessing first.",
-            seen_low,
-            seen_high,
-            low,
-            high,
-            guess,
-        )
-        return False
+        return check_range(inputs, *self.value_range)
 
     def with_size(self, size: tuple[int, int]) -> "Preprocessing":
         """Returns the same for another (height, width); ``shorter_side`` keeps its proportion."""
