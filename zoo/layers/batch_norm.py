@@ -99,10 +99,11 @@ def batch_norm(
     Source: Ioffe and Szegedy 2015, algorithm 1; Ioffe 2017, algorithm 1 (renorm); TF-Slim's `batch_norm`.
     """
     inputs = parts.float_tensor(inputs, "batch_norm")
-    rank = inputs.shape.rank
+    axis, rank = parts.channel_axis(data_format, "batch_norm"), inputs.shape.rank
     if rank is None or rank < 2:
-        raise ValueError(f"batch_norm expects input of rank 2 or more, got shape {inputs.shape}")
-    axis = rank - 1 if data_format is None or data_format == "NHWC" else parts.channel_axis(data_format, "batch_norm")
+        rule = "undefined rank" if rank is None else f"shape {inputs.shape}"
+        raise ValueError(f"batch_norm expects input of rank 2 or more, got {rule}")
+    axis = rank - 1 if axis == 3 else 1
     channels = parts.channels_of(inputs.shape, axis, "batch_norm")
     _check_keys("param_initializers", param_initializers, _PARAMETERS + _STATISTICS)
     _check_keys("param_regularizers", param_regularizers, _PARAMETERS)
@@ -178,8 +179,8 @@ def _variables(
     trainable: bool,
 ) -> Variables:
     initializers, regularizers = initializers or {}, regularizers or {}
-    dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
-    no_penalty = scoping.no_regularizer if scoping.get_variable_scope().regularizer is not None else None
+    dtype, opened = tf.float64 if inputs.dtype == tf.float64 else tf.float32, scoping.get_variable_scope()
+    no_penalty = scoping.no_regularizer if opened.regularizer is not None else None
 
     def make(name: str, default: Any, is_trainable: bool) -> Any:
         initializer = initializers.get(name, default)
@@ -188,12 +189,15 @@ def _variables(
             name, [channels], inputs, initializer, regularizer, collections, is_trainable, dtype=dtype
         )
 
-    return Variables(
-        make("gamma", ones_initializer(), trainable) if scale else None,
-        make("beta", zeros_initializer(), trainable) if center else None,
-        make("moving_mean", zeros_initializer(), False),
-        make("moving_variance", ones_initializer(), False),
-    )
+    gamma = make("gamma", ones_initializer(), trainable) if scale else None
+    beta = make("beta", zeros_initializer(), trainable) if center else None
+    partitioner = opened.partitioner
+    if partitioner is not None:
+        opened.set_partitioner(None)  # statistics are small and assigned as a whole
+    mean, variance = make("moving_mean", zeros_initializer(), False), make("moving_variance", ones_initializer(), False)
+    if partitioner is not None:
+        opened.set_partitioner(partitioner)
+    return Variables(gamma, beta, mean, variance)
 
 
 def _exact(inputs: tf.Tensor) -> tf.Tensor:

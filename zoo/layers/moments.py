@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.layers import parts
 from zoo.layers.initializers import ones_initializer, zeros_initializer
+
+_UPDATE = "AssignMovingAvg"
 
 
 class Step(NamedTuple):
@@ -132,27 +135,30 @@ def update(
       training: flag of the layer, for counting the steps of the correction.
 
     Returns:
-      The update ops (empty in eager mode, where they have run).
+      In a TF1 graph the updates, each with the new value; elsewhere they have run and it is empty.
     """
+    deferred = scoping.in_graph()
     rate = 1 - tf.cast(step.decay, mean.dtype) if tf.is_tensor(step.decay) else 1 - step.decay
     if step.zero_debias:
-        updates = [_debiased(moving_mean, mean, rate, training)]
+        updates = [_debiased(moving_mean, mean, rate, training, deferred)]
     else:
-        updates = [moving_mean.assign_sub((moving_mean - mean) * rate, read_value=False)]
+        updates = [moving_mean.assign_sub((moving_mean - mean) * rate, name=_UPDATE, read_value=deferred)]
     if step.renorm_epsilon is None:
-        updates.append(moving_variance.assign_sub((moving_variance - variance) * rate, read_value=False))
+        change = (moving_variance - variance) * rate
+        updates.append(moving_variance.assign_sub(change, name=_UPDATE, read_value=deferred))
     else:  # renorm averages the standard deviation
         old, new = (tf.sqrt(tf.maximum(v + step.renorm_epsilon, 0)) for v in (moving_variance, variance))
         moved = tf.square(old - (old - new) * rate) - step.renorm_epsilon
-        updates.append(moving_variance.assign(tf.maximum(moved, 0), read_value=False))
-    return [op for op in updates if op is not None]
+        updates.append(moving_variance.assign(tf.maximum(moved, 0), name=_UPDATE, read_value=deferred))
+    return updates if deferred else []
 
 
-def _debiased(moving_mean: Any, mean: tf.Tensor, rate: Any, training: Any) -> Any:
+def _debiased(moving_mean: Any, mean: tf.Tensor, rate: Any, training: Any, deferred: bool) -> Any:
     """Adam's correction (Kingma and Ba 2015, section 3) of an average that starts at zero."""
-    dtype = mean.dtype
-    biased = scoping.get_variable("moving_mean/biased", mean.shape, dtype, zeros_initializer(), None, False)
-    steps = scoping.get_variable("moving_mean/local_step", [], dtype, zeros_initializer(), None, False)
+    dtype, shape = mean.dtype, moving_mean.shape
+    prefix = f"{scoping.get_variable_scope().name}/moving_mean"  # TF1 put the full name below the scope once more
+    biased = parts.variable(f"{prefix}/biased", shape, mean, zeros_initializer(), trainable=False, dtype=dtype)
+    steps = parts.variable(f"{prefix}/local_step", [], mean, zeros_initializer(), trainable=False, dtype=dtype)
     one = tf.cast(training, dtype)
     new_steps = steps + one
     new_biased = biased - (biased - mean) * rate * one
@@ -161,4 +167,4 @@ def _debiased(moving_mean: Any, mean: tf.Tensor, rate: Any, training: Any) -> An
     with tf.control_dependencies([new_mean]):
         done = [steps.assign(new_steps, read_value=False), biased.assign(new_biased, read_value=False)]
     with tf.control_dependencies([op for op in done if op is not None]):
-        return moving_mean.assign(new_mean, read_value=False)
+        return moving_mean.assign(new_mean, name=_UPDATE, read_value=deferred)

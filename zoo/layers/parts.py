@@ -56,7 +56,7 @@ def channel_axis(data_format: str | None, layer: str) -> int:
         return 3
     if data_format == "NCHW":
         return 1
-    raise ValueError(f'{layer}: data_format is "NHWC" or "NCHW", got {data_format!r}')
+    raise ValueError(f"{layer}: data_format has to be either NCHW or NHWC, got {data_format!r}")
 
 
 def image_shape(inputs: tf.Tensor, layer: str) -> tf.TensorShape:
@@ -80,7 +80,7 @@ def channels_of(shape: tf.TensorShape, axis: int, layer: str) -> int:
     channels = shape[axis]
     if channels is None:
         raise ValueError(
-            f"{layer} needs a known number of channels, got shape {shape}: give it with tf.ensure_shape or set_shape"
+            f"{layer} needs a known number of channels, it is undefined in shape {shape}: give it with tf.ensure_shape"
         )
     return channels
 
