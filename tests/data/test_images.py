@@ -1,0 +1,156 @@
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from data import pictures
+from data.pictures import chunk, encode, exif, jpeg, kinds, odd_kinds, pixels, png, raw_png
+from PIL import Image, ImageOps
+
+from zoo.data import images
+from zoo.data.images import ImageError, decode
+
+GOOD, ODD = kinds(), odd_kinds()
+
+
+def reason(data, **options):
+    with pytest.raises(ImageError) as error:
+        decode(data, **options)
+    return error.value.reason
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_every_kind_gives_rgb_bytes_with_the_orientation_applied(name):
+    data = GOOD[name]
+    result = decode(data)
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    assert result.dtype == np.uint8 and result.shape == (image.height, image.width, 3)
+    if not any(word in name for word in ("alpha", "transparent", "rgba", "16-bit", "keyed")):
+        assert np.array_equal(result, np.asarray(image.convert("RGB")))
+
+
+def test_row_9_cmyk_jpegs_come_out_red():
+    data = encode(Image.fromarray(np.tile(np.uint8([0, 255, 255, 0]), (8, 8, 1)), "CMYK"), "JPEG", quality=95)
+    assert np.abs(decode(data).astype(int) - [255, 0, 0]).max() <= 3
+
+
+def test_row_11_transparent_pixels_show_the_background_and_not_what_hides_below():
+    data = encode(np.tile(np.uint8([10, 200, 30, 0]), (2, 2, 1)))
+    assert (decode(data) == 255).all()
+    assert (decode(data, background=(1, 2, 3)) == [1, 2, 3]).all()
+    half = decode(encode(np.tile(np.uint8([100, 0, 200, 128]), (2, 2, 1))))
+    assert half[0, 0].tolist() == [(c * 128 + 255 * 127 + 127) // 255 for c in (100, 0, 200)]
+
+
+def test_row_13_orientation_is_applied_unless_told_otherwise():
+    data = encode(
+        np.zeros((8, 4, 3), np.uint8) + np.arange(8, dtype=np.uint8)[:, None, None] * 30, "JPEG", exif=exif(6)
+    )
+    assert decode(data).shape == (4, 8, 3)
+    assert decode(data, orient=False).shape == (8, 4, 3)
+    assert decode(data)[0, 0, 0] > decode(data)[0, -1, 0]  # the top row of the file is the right column
+
+
+@pytest.mark.parametrize("value", [0, 9, 65535])
+def test_orientations_that_make_no_sense_are_ignored(value):
+    assert images.orientation(jpeg(exif=exif(value))) == 1
+
+
+@pytest.mark.parametrize(
+    "block", [b"", b"II*\0", b"II*\0\xff\xff\xff\xff", b"II*\0\x08\0\0\0\xff\xff", b"XX*\0\x08\0\0\0\1\0" + b"\0" * 12]
+)
+def test_broken_exif_blocks_do_no_harm(block):
+    segment = b"Exif\0\0" + block
+    data = jpeg()
+    data = data[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + data[2:]
+    assert images.orientation(data) == 1 and np.array_equal(decode(data), decode(jpeg()))
+
+
+def test_row_15_grey_jpegs_get_three_equal_channels():
+    result = decode(encode(pixels()[..., 0], "JPEG"))
+    assert np.array_equal(result[..., 0], result[..., 1]) and np.array_equal(result[..., 0], result[..., 2])
+
+
+def test_sixteen_bits_are_scaled_and_not_clipped():
+    levels = np.arange(0, 65536, 257, dtype=np.uint16).reshape(16, 16)
+    assert np.array_equal(decode(encode(Image.fromarray(levels)))[..., 0], np.arange(256).reshape(16, 16))
+
+
+@pytest.mark.parametrize(("form", "name"), [("BMP", "x.jpg"), ("WEBP", "x.jpeg"), ("GIF", "x.png"), ("PNG", "x.JPG")])
+def test_rows_5_and_6_the_format_is_told_by_the_bytes(form, name):
+    assert decode(encode(pixels(), form)).shape == (14, 20, 3)
+    assert images.sniff(encode(pixels(), form)[:32]) == form
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "empty"),
+        (b"hello world, this is text", "not an image"),
+        (bytes.fromhex("00051607") + b"\0" * 60, "unsupported"),
+        (b"\0" * 4096, "not an image"),
+        (encode(pixels(), "TIFF"), "unsupported"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "unsupported"),
+        (b"\0\0\0\x18ftypheic" + b"\0" * 40, "unsupported"),
+        (b"BM and then some text, not a bitmap at all", "not an image"),
+        (jpeg()[: len(jpeg()) // 2], "cut"),
+        (jpeg()[:-2], "cut"),
+        (b"\xff\xd8\xff\xe0", "damaged"),
+        (png()[: len(png()) // 2], "cut"),
+        (png()[:-12], "cut"),
+        (png()[:20], "damaged"),
+        (encode(pixels(), "GIF")[:-40], "cut"),
+        (encode(pixels(), "BMP")[:-400], "cut"),
+        (encode(pixels(), "WEBP")[:-30], "damaged"),
+        (b"RIFF\x10\0\0\0WEBPVP8 ", "damaged"),
+    ],
+)
+def test_rows_1_2_14_bad_files_are_refused_with_a_reason(data, expected):
+    assert reason(data) in ({expected, "cut"} if expected == "damaged" else {expected})
+
+
+def test_a_flipped_byte_inside_a_png_is_noticed():
+    data = bytearray(png())
+    data[len(data) // 2] ^= 1
+    assert reason(bytes(data)) == "damaged"
+
+
+def test_bombs_are_refused_before_they_are_decoded():
+    bomb = raw_png(60000, 60000, 8, 2, [b""])
+    assert reason(bomb) == "too large"
+    assert reason(png(), max_pixels=100) == "too large"
+    text = raw_png(4, 4, 8, 2, [b"\0" * 12] * 4, chunk(b"zTXt", b"k\0\0" + zlib.compress(b"\0" * 80_000_000)))
+    assert reason(text) == "damaged"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_ordinary_files_go_to_the_graph_as_they_are(name):
+    data = GOOD[name]
+    assert images.same_in_graph(data) and images.graph_bytes(data) is data
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_files_are_told_apart_and_become_pngs_of_the_same_pixels(name):
+    data = ODD[name]
+    assert not images.same_in_graph(data)
+    assert np.array_equal(decode(images.graph_bytes(data)), decode(data))
+
+
+def test_a_gif_whose_first_frame_is_smaller_than_the_canvas_is_odd():
+    data = bytearray(encode(Image.fromarray(pixels()).quantize(8), "GIF"))
+    data[6] += 4
+    assert not images.same_in_graph(bytes(data))
+
+
+def test_an_arithmetic_coded_jpeg_is_odd():
+    data = bytearray(jpeg())
+    at = data.index(b"\xff\xc0")
+    data[at + 1] = 0xC9
+    assert not images.same_in_graph(bytes(data))
+
+
+def test_decoding_leaves_pillows_settings_alone():
+    before = Image.MAX_IMAGE_PIXELS
+    decode(pictures.png())
+    assert before == Image.MAX_IMAGE_PIXELS

@@ -1,0 +1,268 @@
+"""Encoded pictures to pixels with Pillow: the one meaning that a picture file has in zoo.
+
+``decode`` is the reference: bytes in, uint8 RGB [H, W, 3] out. ``zoo.data.decode`` gives the same pixels inside a
+TensorFlow graph for the files that ``same_in_graph`` names, which are all the usual ones.
+
+- The format is told by the first bytes, never by the name: JPEG, PNG, GIF (first frame), BMP and WebP (first frame).
+- The orientation in the Exif block is applied (``orient=False`` leaves it).
+- Transparent pixels are composited on ``background``, white unless told: (c * a + b * (255 - a) + 127) // 255.
+- 16-bit channels are scaled to 8 bits by their high byte. Grey pictures get three equal channels, CMYK becomes RGB.
+- Nothing is ever repaired in place or half read: a file that is cut or damaged is an ``ImageError``.
+"""
+
+import io
+import struct
+import warnings
+
+import numpy as np
+from PIL import Image
+
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp")
+SUFFIXES_UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".svg", ".ico")
+MAX_PIXELS = 64_000_000  # below Pillow's own warning; a hostile file of a few bytes can ask for any size
+WHITE = (255, 255, 255)
+
+_BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
+_UNSUPPORTED = (
+    (0, b"II*\0", "TIFF"),
+    (0, b"MM\0*", "TIFF"),
+    (0, b"II+\0", "TIFF"),
+    (4, b"ftyphei", "HEIC"),
+    (4, b"ftypmif1", "HEIC"),
+    (4, b"ftypavi", "AVIF"),
+    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (0, b"\xff\x0a", "JPEG XL"),
+    (0, b"8BPS", "PSD"),
+    (0, b"\0\0\1\0", "ICO"),
+    (0, b"<svg", "SVG"),
+    (0, b"\0\5\x16\7", "AppleDouble"),
+)
+
+
+class ImageError(ValueError):
+    """A picture that cannot be used.
+
+    Args:
+        reason: One of "empty", "not an image", "unsupported", "cut", "damaged", "too large".
+        detail: What was found, and what to do.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+def sniff(head: bytes) -> str | None:
+    """Tells a picture's format from its first 32 bytes.
+
+    Args:
+        head: The start of the file.
+
+    Returns:
+        One of ``FORMATS``; another known format's name, which zoo does not read ("TIFF", "HEIC", ...); or None.
+    """
+    if head.startswith(b"\xff\xd8\xff"):
+        return "JPEG"
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "PNG"
+    if head[:6] in (b"GIF87a", b"GIF89a"):
+        return "GIF"
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "WEBP"
+    if head[:2] == b"BM" and len(head) >= 18 and struct.unpack_from("<I", head, 14)[0] in _BMP_HEADERS:
+        return "BMP"
+    return next((name for at, magic, name in _UNSUPPORTED if head[at:].startswith(magic)), None)
+
+
+def decode(
+    data: bytes,
+    *,
+    background: tuple[int, int, int] = WHITE,
+    orient: bool = True,
+    max_pixels: int = MAX_PIXELS,
+) -> np.ndarray:
+    """Decodes a picture.
+
+    Args:
+        data: The file's bytes.
+        background: RGB in 0..255 that shows through transparent pixels.
+        orient: Turn and mirror as the Exif block says.
+        max_pixels: A larger picture is refused before any of it is decoded.
+
+    Returns:
+        uint8 [H, W, 3], RGB.
+
+    Raises:
+        ImageError: the bytes are not a whole picture of a known format, or it is too large.
+    """
+    kind = sniff(data[:32])
+    if not data:
+        raise ImageError("empty", "the file has 0 bytes")
+    if kind not in FORMATS:
+        if kind:
+            raise ImageError("unsupported", f"{kind} is not read; convert it to JPEG, PNG or WebP")
+        raise ImageError("not an image", f"starts with {data[:8].hex(' ')}, which no known format does")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(io.BytesIO(data), formats=[kind]) as image:
+                width, height = image.size
+                if width * height > max_pixels:
+                    raise ImageError("too large", f"{width} x {height} pixels, the limit is {max_pixels}")
+                image.load()
+                pixels = _to_rgb(image, data, background)
+        except Image.DecompressionBombError as error:
+            raise ImageError("too large", f"{error}, the limit is {max_pixels}") from None
+        except ImageError:
+            raise
+        except Exception as error:  # Pillow's plugins raise almost anything on hostile bytes
+            cut = "truncated" in str(error).lower() or isinstance(error, EOFError)
+            raise ImageError("cut" if cut else "damaged", f"{kind} of {len(data)} bytes: {error}") from None
+    if kind == "PNG" and b"IEND" not in data[-4096:] and b"IEND" not in data:
+        raise ImageError("cut", f"PNG of {len(data)} bytes ends before its IEND chunk")
+    return turn(pixels, orientation(data)) if orient else pixels
+
+
+def _to_rgb(image: Image.Image, data: bytes, background: tuple[int, int, int]) -> np.ndarray:
+    key = image.info.get("transparency")
+    if image.mode.startswith("I"):  # 16 bits of grey
+        wide = np.asarray(image).astype(np.int64)
+        grey = (wide >> 8).astype(np.uint8)
+        rgba = np.stack([grey] * 3 + [np.where(wide == key, 0, 255).astype(np.uint8)], -1)
+        return composite(rgba, background)
+    if image.mode == "RGB" and key is not None and data[24] == 16:  # a colour key of 16 bits: Pillow keeps 8 of them
+        key = None
+    if key is not None or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
+        return composite(np.asarray(image.convert("RGBA")), background)
+    return np.array(image.convert("RGB"))
+
+
+def composite(rgba: np.ndarray, background: tuple[int, int, int]) -> np.ndarray:
+    """Puts uint8 RGBA [H, W, 4] on a colour; returns uint8 [H, W, 3]."""
+    alpha = rgba[..., 3:].astype(np.int32)
+    mixed = rgba[..., :3].astype(np.int32) * alpha + np.asarray(background, np.int32) * (255 - alpha)
+    return ((mixed + 127) // 255).astype(np.uint8)
+
+
+def turn(pixels: np.ndarray, value: int) -> np.ndarray:
+    """Turns and mirrors [H, W, C] as the Exif orientation ``value`` (1 to 8) says."""
+    if value in (5, 6, 7, 8):
+        pixels = pixels.transpose(1, 0, 2)
+    if value in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if value in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def orientation(data: bytes) -> int:
+    """Reads the Exif orientation of a JPEG, PNG or WebP.
+
+    Args:
+        data: The file's bytes.
+
+    Returns:
+        1 to 8; 1, as stored, when there is none or it makes no sense.
+    """
+    kind = sniff(data[:32])
+    if kind == "JPEG":
+        tiff = data[:8192].partition(b"Exif\0\0")[2]
+    elif kind == "PNG":
+        tiff = data.partition(b"eXIf")[2]
+    elif kind == "WEBP" and data[12:16] == b"VP8X" and data[20] & 8:
+        tiff = data.partition(b"EXIF")[2][4:].removeprefix(b"Exif\0\0")
+    else:
+        return 1
+    tiff = tiff[:8192]
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None or len(tiff) < 8:
+        return 1
+    start = struct.unpack_from(order + "I", tiff, 4)[0]
+    if start + 2 > len(tiff):
+        return 1
+    for at in range(start + 2, start + 2 + 12 * struct.unpack_from(order + "H", tiff, start)[0], 12):
+        if at + 12 > len(tiff):
+            return 1
+        tag, form = struct.unpack_from(order + "HH", tiff, at)
+        if (tag, form) == (0x0112, 3):
+            value = struct.unpack_from(order + "H", tiff, at + 8)[0]
+            return value if 1 <= value <= 8 else 1
+    return 1
+
+
+def same_in_graph(data: bytes) -> bool:
+    """Says whether ``zoo.data.decode.decode_image`` gives the pixels that ``decode`` gives.
+
+    True for all but: JPEGs with arithmetic coding or 12 bits, 16-bit RGB PNGs with a colour key, GIFs that are
+    transparent or whose first frame does not fill the canvas, BMPs of other than 24 bits, animated WebPs.
+    A CMYK JPEG counts as the same: a level may differ by 1.
+
+    Args:
+        data: The bytes of a picture that ``decode`` accepts.
+
+    Returns:
+        True when the graph's decoder can be used.
+    """
+    kind = sniff(data[:32])
+    if kind == "JPEG":
+        return _jpeg_frame(data) in (0xC0, 0xC1, 0xC2)
+    if kind == "PNG":
+        return not (data[24] == 16 and data[25] == 2 and b"tRNS" in data.partition(b"IDAT")[0])
+    if kind == "GIF":
+        return _plain_gif(data)
+    if kind == "BMP":
+        return data[14] >= 40 and data[28] == 24
+    return kind == "WEBP" and not (data[12:16] == b"VP8X" and data[20] & 2)
+
+
+def _jpeg_frame(data: bytes) -> int:
+    """Returns the marker of the first frame header (SOFn), 0 when there is none."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return marker if data[at + 4] == 8 else 0
+        at += 1 if marker == 0xFF else 2 + struct.unpack_from(">H", data, at + 2)[0]
+    return 0
+
+
+def _plain_gif(data: bytes) -> bool:
+    """True when the first frame is opaque and fills the canvas."""
+    at = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
+    while at + 10 <= len(data) and data[at] == 0x21:  # extensions before the first frame
+        if data[at + 1] == 0xF9 and data[at + 3] & 1:
+            return False
+        at += 2
+        while at < len(data) and data[at]:
+            at += 1 + data[at]
+        at += 1
+    return at + 10 <= len(data) and data[at] == 0x2C and data[at + 1 : at + 9] == b"\0\0\0\0" + data[6:10]
+
+
+def graph_bytes(data: bytes, *, background: tuple[int, int, int] = WHITE, orient: bool = True) -> bytes:
+    """Returns bytes that decode to the same pixels in a graph: ``data`` itself, or the picture as a PNG.
+
+    Args:
+        data: The bytes of a picture.
+        background: As for ``decode``.
+        orient: As for ``decode``.
+
+    Returns:
+        ``data`` when ``same_in_graph(data)``, else a PNG of its pixels.
+
+    Raises:
+        ImageError: the picture cannot be decoded.
+    """
+    if same_in_graph(data):
+        return data
+    return encode_png(decode(data, background=background, orient=orient))
+
+
+def encode_png(pixels: np.ndarray) -> bytes:
+    """Encodes uint8 [H, W, 3] as a PNG."""
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
