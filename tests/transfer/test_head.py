@@ -1,0 +1,158 @@
+"""The softmax-regression head: what it chooses, that the rotation is exact, calibration, and its file."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from zoo.transfer.head import (
+    Head,
+    Scaling,
+    _folds,
+    _subsample,
+    calibrate,
+    candidates_of,
+    fit_head,
+    signed_root,
+    softmax,
+)
+
+
+def blobs(count, classes, width, spread, seed=0):
+    """Pooled-feature look-alikes: not negative, skewed, each class with its own active channels."""
+    generator = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).exponential(1.0, (classes, width))
+    labels = np.arange(count) % classes
+    return (centres[labels] * generator.gamma(1 / spread, spread, (count, width))).astype(np.float32), labels
+
+
+@pytest.fixture
+def data():
+    good, labels = blobs(120, 4, 40, 1.0)
+    noise = np.random.default_rng(5).exponential(1.0, (120, 60)).astype(np.float32)
+    return {"good": good, "noise": noise}, labels, ["a", "b", "c", "d"]
+
+
+def test_auto_chooses_the_end_point_that_carries_the_classes(data):
+    features, labels, classes = data
+    head, tried = fit_head(features, labels, classes, candidates=candidates_of(["noise", "good"]))
+    assert "good" in head.end_points
+    assert len(tried) == 3 * 4
+    by_name = {choice.end_points: choice.accuracy for choice in tried}
+    assert by_name["good",] > 0.9 > 0.5 > by_name["noise",]
+    new, new_labels = blobs(200, 4, 40, 1.0, seed=1)
+    features = {"good": new, "noise": np.ones((200, 60), np.float32)}
+    assert (head.logits(features).argmax(1) == new_labels).mean() > 0.9
+
+
+def test_wide_features_give_the_regression_of_the_unrotated_ones(data):
+    features, labels, classes = data
+    few = slice(0, 24)  # fewer pictures than features
+    head, _ = fit_head({"good": features["good"][few]}, labels[few], classes, penalties=(10.0,))
+    x = Scaling.fit(features["good"][few])(features["good"][few]).astype(np.float64)
+    plain = LogisticRegression(C=10.0, max_iter=5000, tol=1e-8).fit(x, labels[few])
+    ours = head.probabilities({"good": features["good"]})
+    theirs = plain.predict_proba(Scaling.fit(features["good"][few])(features["good"]))
+    np.testing.assert_allclose(ours, theirs, atol=2e-3)
+
+
+def test_two_classes_and_a_class_without_training_pictures(data):
+    features, labels, _ = data
+    two = labels < 2
+    head, _ = fit_head({"good": features["good"][two]}, labels[two], ["a", "b", "ghost"])
+    p = head.probabilities({"good": features["good"][two]})
+    assert p.shape == (60, 3) and (p.argmax(1) == labels[two]).mean() > 0.95
+    assert p[:, 2].max() < 1e-6
+    plain = LogisticRegression(C=head.penalty, max_iter=5000, tol=1e-8)
+    x = Scaling.fit(features["good"][two])(features["good"][two])
+    np.testing.assert_allclose(p[:, :2], plain.fit(x, labels[two]).predict_proba(x), atol=2e-3)
+
+
+def test_the_same_seed_gives_the_same_bits(data):
+    features, labels, classes = data
+    first, second = (fit_head(features, labels, classes, seed=3)[0] for _ in range(2))
+    np.testing.assert_array_equal(first.weights, second.weights)
+
+
+def test_views_train_and_view_zero_is_judged(data):
+    features, labels, classes = data
+    views = np.stack([features["good"], np.random.default_rng(0).exponential(1.0, features["good"].shape)], 1)
+    _, tried = fit_head({"good": views.astype(np.float32)}, labels, classes)
+    assert max(choice.accuracy for choice in tried) > 0.8
+    doubled = np.repeat(features["good"][:, None], 2, 1)  # two equal views are one picture, not two
+    once, _ = fit_head({"good": features["good"]}, labels, classes, penalties=(10.0,))
+    twice, _ = fit_head({"good": doubled}, labels, classes, penalties=(10.0,))
+    np.testing.assert_allclose(twice.weights, once.weights, atol=1e-3)
+
+
+def test_balance_helps_the_rare_class():
+    x, labels = blobs(400, 2, 6, 6.0)
+    kept = (labels == 0) | (np.arange(400) < 30)
+    x, labels = x[kept], labels[kept]
+    recall = {}
+    for balance in (False, True):
+        head, _ = fit_head({"x": x}, labels, ["often", "rare"], penalties=(3.0,), balance=balance)
+        recall[balance] = (head.logits({"x": x}).argmax(1)[labels == 1] == 1).mean()
+    assert recall[True] > recall[False]
+
+
+def test_duplicates_stay_in_one_fold():
+    groups = np.repeat(np.arange(20), 3)
+    labels = np.repeat(np.arange(20) % 2, 3)
+    for train, held_out in _folds(labels, groups, 5, seed=0):
+        assert not set(groups[train]) & set(groups[held_out])
+
+
+def test_a_subsample_keeps_shares_and_rare_classes():
+    labels = np.array([0] * 9000 + [1] * 900 + [2] * 3)
+    chosen = labels[_subsample(labels, 1000, seed=0)]
+    assert 900 <= len(chosen) <= 1010
+    assert (chosen == 2).sum() == 2 and 80 <= (chosen == 1).sum() <= 100
+
+
+def test_calibration_finds_the_temperature(data):
+    features, labels, classes = data
+    head, _ = fit_head(
+        features, labels, classes, candidates=[("noise",)], penalties=(1000.0,)
+    )  # fits noise: far too sure
+    new, new_labels = {"noise": np.random.default_rng(6).exponential(1.0, (300, 60))}, np.arange(300) % 4
+    calibrated = calibrate(head, new, new_labels)
+    assert calibrated.temperature > 3
+    loss = [-np.log(h.probabilities(new)[np.arange(300), new_labels]).mean() for h in (head, calibrated)]
+    assert loss[1] < loss[0] and loss[1] < np.log(4) + 0.05
+    assert calibrate(head, {"noise": np.zeros((0, 60))}, np.zeros(0, int)) is head
+
+
+def test_the_file_brings_every_bit_back(data, tmp_path):
+    features, labels, classes = data
+    head, _ = fit_head(features, labels, [*classes[:3], "猫 <b>"])
+    head = dataclasses.replace(head, temperature=1.25)
+    head.save(tmp_path / "head.safetensors")
+    again = Head.load(tmp_path / "head.safetensors")
+    assert again.classes == head.classes and again.end_points == head.end_points and again.temperature == 1.25
+    np.testing.assert_array_equal(again.logits(features), head.logits(features))
+
+
+def test_a_file_that_is_no_head_says_so(tmp_path):
+    (tmp_path / "head.safetensors").write_bytes(b"12345678 not a head")
+    with pytest.raises(ValueError, match="is not a head"):
+        Head.load(tmp_path / "head.safetensors")
+
+
+def test_bad_input(data):
+    features, labels, classes = data
+    with pytest.raises(ValueError, match="at least two classes"):
+        fit_head(features, np.zeros(120, int), classes)
+    with pytest.raises(ValueError, match="a row for each of the 7 labels"):
+        fit_head(features, labels[:7], classes)
+    head, _ = fit_head({"good": features["good"]}, labels, classes)
+    with pytest.raises(ValueError, match="The head reads good"):
+        head.logits({"noise": features["noise"]})
+
+
+def test_signed_root_is_odd_and_smooth_at_zero():
+    x = np.array([-4.0, 0.0, 4.0])
+    np.testing.assert_allclose(signed_root(x), [-1.9689, 0, 1.9689], atol=1e-3)
+    assert (signed_root(1e-6) - signed_root(-1e-6)) / 2e-6 == pytest.approx(0.5 / np.sqrt(1e-3), rel=1e-2)
+    assert softmax(np.array([[1000.0, 1000.0]])).tolist() == [[0.5, 0.5]]

@@ -1,0 +1,222 @@
+"""How good a classifier is, with how far that can be believed."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Z_95 = 1.959963984540054
+
+
+def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
+    """Returns Wilson's 95 % interval of a proportion; (0, 1) without trials.
+
+    Args:
+        successes: Trials that succeeded.
+        trials: All trials.
+        z: Quantile of the normal distribution.
+
+    Source: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+    """
+    if not trials:
+        return 0.0, 1.0
+    share, spread = successes / trials, z * z / trials
+    middle = share + spread / 2
+    half = z * math.sqrt(share * (1 - share) / trials + spread / (4 * trials))
+    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+    return max(0.0, low) if successes else 0.0, min(1.0, high) if successes < trials else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassResult:
+    """How one class did.
+
+    Args:
+        name: The label.
+        count: Pictures of it; 0 leaves recall and F1 None.
+        predicted: Pictures that were called so; 0 leaves precision None.
+        precision: Share of those called so that are.
+        recall: Share of the class that was found.
+        f1: Harmonic mean of both.
+        interval: Wilson's 95 % interval of the recall.
+    """
+
+    name: str
+    count: int
+    predicted: int
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    interval: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationBin:
+    """Predictions of about the same confidence: how sure they were and how often they were right."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The result of ``evaluate``.
+
+    Args:
+        count: Pictures.
+        correct: Of them right.
+        accuracy: Their share; None without pictures.
+        interval: Wilson's 95 % interval of the accuracy.
+        top_k: k -> share of pictures whose label is among the k most probable.
+        macro_f1: Mean F1 of the classes that have pictures.
+        loss: Mean cross-entropy, in nats.
+        calibration_error: Expected calibration error over ten bins of confidence.
+        bins: Those bins that are not empty.
+        majority: Accuracy of always answering the class that is most frequent in training.
+        majority_class: That class.
+        beats_majority: Whether the interval lies above it.
+        classes: Per class.
+        confusion: confusion[i][j] pictures of class i were called j.
+    """
+
+    count: int
+    correct: int
+    accuracy: float | None
+    interval: tuple[float, float]
+    top_k: dict[int, float]
+    macro_f1: float | None
+    loss: float | None
+    calibration_error: float | None
+    bins: tuple[CalibrationBin, ...]
+    majority: float | None
+    majority_class: str | None
+    beats_majority: bool
+    classes: tuple[ClassResult, ...]
+    confusion: list[list[int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Evaluation":
+        """Reads what ``to_dict`` gave, after a journey through JSON."""
+        plain = dict(values)
+        plain["interval"] = tuple(plain["interval"])
+        plain["top_k"] = {int(k): share for k, share in plain["top_k"].items()}
+        plain["bins"] = tuple(CalibrationBin(**line) for line in plain["bins"])
+        results = [line | {"interval": tuple(line["interval"])} for line in plain["classes"]]
+        plain["classes"] = tuple(ClassResult(**line) for line in results)
+        return cls(**plain)
+
+
+def evaluate(
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    classes: Sequence[str],
+    *,
+    majority_class: str | None = None,
+    top: Sequence[int] = (3, 5),
+) -> Evaluation:
+    """Judges predictions.
+
+    Args:
+        probabilities: [N, K], rows that sum to 1.
+        labels: [N] class indices below K.
+        classes: The K labels.
+        majority_class: The class most frequent in training; by default the most frequent one here.
+        top: Values of k, those below K are used.
+
+    Returns:
+        The evaluation; without pictures its shares are None.
+
+    Raises:
+        ValueError: Shapes do not agree, or a label is out of range.
+    """
+    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
+    count, num_classes = len(labels), len(classes)
+    if probabilities.shape != (count, num_classes):
+        raise ValueError(f"Probabilities must be [{count}, {num_classes}]. Received: {list(probabilities.shape)}")
+    if count and not 0 <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(
+            f"Labels must lie in 0 .. {num_classes - 1}. Received: {labels.min()} .. {labels.max()}; "
+            "were they counted from 1, or is there a background class?"
+        )
+    predicted = probabilities.argmax(1) if count else np.zeros(0, np.int64)
+    confusion = np.zeros((num_classes, num_classes), np.int64)
+    np.add.at(confusion, (labels, predicted), 1)
+    results = [_class_result(name, confusion, i) for i, name in enumerate(classes)]
+    correct = int(np.trace(confusion))
+    interval = wilson(correct, count)
+    if majority_class is None and count:
+        majority_class = classes[int(confusion.sum(1).argmax())]
+    shares: dict[int, float] = {}
+    majority = loss = error = macro = None
+    bins: tuple[CalibrationBin, ...] = ()
+    if count:
+        of_label = probabilities[np.arange(count), labels]
+        better = (probabilities > of_label[:, None]).sum(1)
+        shares = {k: float((better < k).mean()) for k in top if k < num_classes}
+        loss = float(-np.log(np.maximum(of_label, 1e-12)).mean())
+        bins = calibration_bins(probabilities.max(1), predicted == labels)
+        error = sum(b.count * abs(b.confidence - b.accuracy) for b in bins) / count
+        macro = float(np.mean([r.f1 or 0.0 for r in results if r.count]))
+        majority = sum(r.count for r in results if r.name == majority_class) / count
+    return Evaluation(
+        count=count,
+        correct=correct,
+        accuracy=correct / count if count else None,
+        interval=interval,
+        top_k=shares,
+        macro_f1=macro,
+        loss=loss,
+        calibration_error=error,
+        bins=bins,
+        majority=majority,
+        majority_class=majority_class,
+        beats_majority=majority is not None and interval[0] > majority,
+        classes=tuple(results),
+        confusion=confusion.tolist(),
+    )
+
+
+def calibration_bins(confidence: np.ndarray, right: np.ndarray, bins: int = 10) -> tuple[CalibrationBin, ...]:
+    """Sorts predictions into bins of equal width by confidence.
+
+    Args:
+        confidence: [N], the largest probability of each prediction.
+        right: [N], whether it was right.
+        bins: Their number; empty ones are left out.
+
+    Source: Guo et al., "On Calibration of Modern Neural Networks", arXiv 1706.04599, section 2.
+    """
+    place = np.minimum((confidence * bins).astype(int), bins - 1)
+    return tuple(
+        CalibrationBin(
+            low=i / bins,
+            high=(i + 1) / bins,
+            count=int(inside.sum()),
+            confidence=float(confidence[inside].mean()),
+            accuracy=float(right[inside].mean()),
+        )
+        for i in range(bins)
+        if (inside := place == i).any()
+    )
+
+
+def _class_result(name: str, confusion: np.ndarray, i: int) -> ClassResult:
+    count, predicted, correct = int(confusion[i].sum()), int(confusion[:, i].sum()), int(confusion[i, i])
+    return ClassResult(
+        name=name,
+        count=count,
+        predicted=predicted,
+        precision=correct / predicted if predicted else None,
+        recall=correct / count if count else None,
+        f1=2 * correct / (count + predicted) if count else None,
+        interval=wilson(correct, count),
+    )
