@@ -1,4 +1,4 @@
-"""A model's end point as a layer of a functional Keras model."""
+"""A model's end points: one as a layer of a functional Keras model, and the pooled features."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from zoo.scoping.features import Features
+from zoo.scoping.features import BottleneckMixin, Features
 from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
