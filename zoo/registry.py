@@ -114,7 +114,8 @@ class Net:
             *args: Nothing, or the network's own positional options (``num_classes``), to build a model; inputs first
                 to apply the function.
             **options: The network's options. A builder also takes ``weights`` (None: new weights; the name of
-                weights that come with zoo), ``name``, ``input_shape``, ``seed`` and ``dtype`` (a Keras policy).
+                weights that come with zoo or are published, or a path in any format of ``zoo.weights``), ``name``,
+                ``input_shape``, ``seed`` and ``dtype`` (a Keras policy).
 
         Returns:
             A built ``zoo.Model``, or what the network returns: ``(outputs, end_points)``.
@@ -151,15 +152,19 @@ class Net:
         options = positional | options
         self.check_options(options)
         weights, name, input_shape, seed, dtype = (options.pop(option, None) for option in _BUILDER_OPTIONS)
+        from zoo.weights import building
+
+        file = None
+        if weights is not None:
+            file, options = building.open_for(self.spec.name, weights, options, self.options())
         if input_shape is None:
             input_shape = self.spec.input_shape(options)
         model = Model(
             self.network, name=name or self.spec.name, input_shape=input_shape, seed=seed, dtype=dtype, **options
         )
         if weights is not None:
-            from zoo.weights import bundled
-
-            bundled.load(model, self.spec.name, weights)
+            building.load_for(model, self.spec.name, weights, file)
+        building.complete_card(model, self.spec.name, self.spec.preprocessing, input_shape)
         return model
 
 

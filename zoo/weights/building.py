@@ -1,0 +1,91 @@
+"""What a builder does with its ``weights`` option: the options that the weights need, then the weights themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.data.preprocessing import Preprocessing
+from zoo.weights import bundled
+from zoo.weights.cards import Card
+from zoo.weights.files import WeightFile
+from zoo.weights.loading import Report, load, open_source
+
+
+def open_for(
+    net: str, weights: str | os.PathLike[str], given: Mapping[str, Any], known: Mapping[str, Any]
+) -> tuple[WeightFile | None, dict[str, Any]]:
+    """Opens the weights a builder was asked for, and completes its options with what they were made with.
+
+    Args:
+        net: Name of the network.
+        weights: The name of weights that come with zoo (``"digits"``) or are published (``"imagenet"``, ``"slim"``),
+            or a path in any format.
+        given: The options that the caller chose; they are kept.
+        known: The options that the network has.
+
+    Returns:
+        The open weights, None for those that come with zoo, and the options to build with.
+
+    Raises:
+        ValueError: No weights are called so, or the file is damaged or of an unknown format.
+    """
+    if weights in bundled.names(net):
+        made_with = bundled.card(net, os.fspath(weights)).get("options", {})
+        return None, {**made_with, **given}
+    try:
+        file = open_source(weights, net)
+    except FileNotFoundError as error:
+        come_with = ", ".join(map(repr, bundled.names(net))) or "none"
+        raise ValueError(
+            f"{net} has no weights {os.fspath(weights)!r}; those that come with zoo are: {come_with}. It is no "
+            "published name (`zoo weights list`) and no file either."
+        ) from error
+    card = file.card(net)
+    needs = {
+        "aux_logits": file.has_aux,
+        "batch_norm_scale": file.has_gamma,
+        "batch_norm_epsilon": card.batch_norm_epsilon,
+        "count_include_pad": card.count_include_pad,
+    }
+    needs = {key: value for key, value in needs.items() if key in known and value not in (None, known[key])}
+    return file, {**needs, **given}
+
+
+def load_for(model: Any, net: str, weights: str | os.PathLike[str], file: WeightFile | None) -> Report | None:
+    """Loads what ``open_for`` opened into the built model.
+
+    Args:
+        model: The model.
+        net: Name of the network.
+        weights: As given to the builder.
+        file: The open weights; None for those that come with zoo.
+
+    Returns:
+        The report; None for weights that come with zoo, which fit whole or not at all.
+    """
+    if file is not None:
+        return load(model, file)
+    bundled.load(model, net, os.fspath(weights))
+    model.card = Card.from_dict(bundled.card(net, os.fspath(weights))).to_dict()
+    return None
+
+
+def complete_card(model: Any, net: str, preprocessing: Preprocessing | None, size: Any) -> None:
+    """Writes into a model's card how its pictures are prepared, for the size the model was built for.
+
+    Args:
+        model: The model.
+        net: Name of the network.
+        preprocessing: The network's own, for weights that do not say theirs; None for inputs that are no pictures.
+        size: The shape of one input, [H, W, C].
+    """
+    card = Card.from_dict({"net": net, **model.card})
+    preprocessing = card.preprocessing or preprocessing
+    values = card.to_dict()
+    if preprocessing is not None:
+        if isinstance(size, tuple | list) and len(size) == 3 and size[0] and size[1]:
+            preprocessing = preprocessing.with_size((size[0], size[1]))
+        values |= {"preprocessing": preprocessing.to_dict(), "input_range": list(preprocessing.value_range)}
+    model.card = values
