@@ -1,6 +1,7 @@
 """Recurrent cells with TF1's numbers and names, wrappers, loops with a fast path, and conversion of weights."""
 
 from zoo.rnn.basic import BasicRNNCell, GRUCell
+from zoo.rnn.carried import CarriedState
 from zoo.rnn.cells import RNNCell
 from zoo.rnn.loops import (
     bidirectional_dynamic_rnn,
@@ -15,6 +16,7 @@ from zoo.rnn.wrappers import DeviceWrapper, DropoutWrapper, ResidualWrapper
 __all__ = [
     "BasicLSTMCell",
     "BasicRNNCell",
+    "CarriedState",
     "DeviceWrapper",
     "DropoutWrapper",
     "GRUCell",

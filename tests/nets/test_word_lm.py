@@ -1,0 +1,247 @@
+"""The word model: counts, names, the tutorial's loss and schedule, the carried state, text, generation, commands."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from zoo.cli._train_words import train_words
+from zoo.data.ngram import NgramModel
+from zoo.data.text import Vocabulary, continued_batches, load_corpus, text_stream, words
+from zoo.nets.word_lm import RECIPES, generate, perplexity, summed_cross_entropy, word_lm
+from zoo.training import Trainer
+
+TINY = {"vocab_size": 12, "hidden": 6}
+NAMES = [
+    "Model/embedding",
+    *(f"Model/RNN/multi_rnn_cell/cell_{i}/basic_lstm_cell/{v}" for i in (0, 1) for v in ("kernel", "bias")),
+    "Model/softmax_w",
+    "Model/softmax_b",
+]
+
+
+@pytest.mark.parametrize(("size", "count"), [("small", 4_651_600), ("medium", 19_775_200)])
+def test_published_counts_and_names(size, count):
+    model = word_lm(size=size)
+    assert model.count_params() == count
+    assert model.variable_names == NAMES
+
+
+@pytest.mark.slow
+def test_published_count_of_large():
+    assert word_lm(size="large").count_params() == 66_022_000
+
+
+def test_initial_values_follow_the_tutorial():
+    model = word_lm(size="medium", seed=1, **TINY)
+    for name in NAMES:
+        value = model.variable(name).numpy()
+        assert np.abs(value).max() <= 0.05
+        assert (value == 0).all() == name.endswith("bias")  # softmax_b is drawn, the cells' biases are 0
+
+
+def test_schedule_and_recipes():
+    rate = RECIPES["small"].schedule(10)
+    assert [float(rate(step)) for step in (0, 39, 40, 50, 129)] == [1.0, 1.0, 0.5, 0.25, 0.5**9]
+    assert float(RECIPES["large"].schedule(1)(14)) == pytest.approx(1 / 1.15)
+    recipe = RECIPES["medium"]
+    assert (recipe.steps, recipe.hidden, recipe.keep_prob, recipe.clip_norm, recipe.epochs) == (35, 650, 0.5, 5.0, 39)
+
+
+def test_loss_is_summed_over_time():
+    logits = tf.random.stateless_normal([2, 3, 5], [1, 2])
+    labels = tf.constant([[0, 1, 2], [4, 4, 0]])
+    chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    expected = -np.log(np.take_along_axis(chances, labels.numpy()[..., None], 2)).sum((1, 2))
+    np.testing.assert_allclose(summed_cross_entropy(labels, logits), expected, rtol=1e-5)
+
+
+def test_dropout_stands_at_three_places():
+    model = word_lm(hidden=40, vocab_size=12, keep_prob=0.5, seed=3)
+    tokens = np.ones([4, 3], "int32")
+    trained, quiet = (model.end_points(tokens, training=t)["outputs"].numpy() for t in (True, False))
+    assert 0.3 < (trained == 0).mean() < 0.7
+    assert (quiet != 0).all()
+    np.testing.assert_array_equal(model(tokens), model(tokens))
+
+
+def test_carried_state_equals_one_long_batch():
+    model = word_lm(carry=2, seed=1, **TINY)
+    plain = word_lm(seed=1, **TINY)
+    for name in NAMES:
+        plain.variable(name).assign(model.variable(name) * 8.0)
+        model.variable(name).assign(plain.variable(name))
+    tokens = np.random.default_rng(0).integers(0, 12, [2, 8]).astype("int32")
+    whole = plain(tokens).numpy()
+    starts, goes_on = np.ones([2], bool), np.zeros([2], bool)
+    for training in (True, False):
+        halves = [
+            model({"tokens": tokens[:, n : n + 4], "first": f}, training=training).numpy()
+            for n, f in ((0, starts), (4, goes_on))
+        ]
+        np.testing.assert_allclose(np.concatenate(halves, 1), whole, atol=1e-5)
+    mixed = model({"tokens": tokens[:, :4], "first": np.array([True, False])}, training=False).numpy()
+    np.testing.assert_allclose(mixed[0], whole[0, :4], atol=1e-5)
+    assert np.abs(mixed[1] - whole[1, :4]).max() > 1e-3
+    logits, state = plain((tokens[:, :4], tuple((np.zeros([2, 6], "f"),) * 2 for _ in range(2))))
+    np.testing.assert_allclose(plain((tokens[:, 4:], state))[0], whole[:, 4:], atol=1e-5)
+    np.testing.assert_allclose(logits, whole[:, :4], atol=1e-5)
+
+
+def test_replicas_own_their_rows_of_the_carried_state():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
+    tokens = np.random.default_rng(0).integers(0, 12, [4, 6]).astype("int32")
+    states = []
+    for scope in (strategy, tf.distribute.OneDeviceStrategy("CPU:0")):
+        with scope.scope():
+            model = word_lm(carry=4, seed=5, **TINY)
+        step = tf.function(lambda batch, m=model: m(batch, training=True), autograph=False)
+        data = tf.data.Dataset.from_tensors({"tokens": tokens, "first": np.zeros([4], bool)}).unbatch().batch(4)
+        for batch in scope.experimental_distribute_dataset(data.repeat(2)):
+            scope.run(step, args=(batch,))
+        states.append(model.variable("Model/carried_state/train/part_3").numpy())
+    assert states[0].shape == (4, 6)
+    assert np.abs(states[0]).max() > 1e-5
+    np.testing.assert_allclose(states[0], states[1], atol=1e-7)
+    with strategy.scope(), pytest.raises(ValueError, match="3 rows does not divide by 2 replicas"):
+        word_lm(carry=3, **TINY)
+
+
+def test_refusals():
+    model = word_lm(carry=4, **TINY)
+    with pytest.raises(ValueError, match="carried state has 4 rows"):
+        model({"tokens": np.zeros([3, 2], "int32"), "first": np.zeros([3], bool)})
+    with pytest.raises(ValueError, match="word numbers are integers; got float32"):
+        word_lm(**TINY)(np.zeros([2, 3], "float32"))
+    with pytest.raises(ValueError, match="size is one of small, medium, large"):
+        word_lm(size="huge")
+    with pytest.raises(ValueError, match="need the option carry"):
+        word_lm(**TINY)({"tokens": np.zeros([3, 2], "int32"), "first": np.zeros([3], bool)})
+    broken = word_lm(**TINY)
+    broken.variable("softmax_b").assign(np.full([12], np.nan))
+    with pytest.raises(FloatingPointError, match="not finite"):
+        perplexity(broken, np.arange(100) % 12, 2, 4)
+
+
+def test_vocabulary_order_and_unknown_words():
+    text = words("b a a c b\nd a\n")
+    assert text == ["b", "a", "a", "c", "b", "<eos>", "d", "a", "<eos>"]
+    full = Vocabulary.build(text)
+    assert full.words == ["a", "<eos>", "b", "c", "d"]
+    np.testing.assert_array_equal(full.encode(["a", "zebra", "c"]), [0, 3])  # the tutorial's reader leaves it out
+    small = Vocabulary.build(text, 4)
+    assert small.words == ["a", "<eos>", "<unk>", "b"]
+    np.testing.assert_array_equal(small.encode(["a", "zebra", "c"]), [0, 2, 2])
+    assert full.decode([0, 1, 2]) == "a\nb"
+    with pytest.raises(ValueError, match="'zebra'"):
+        full.encode(["zebra"], unknown="error")
+    with pytest.raises(ValueError, match="text is empty"):
+        Vocabulary.build([])
+
+
+def test_batches_continue_and_are_shifted_by_one():
+    tokens, labels = continued_batches(np.arange(23), 2, 3)
+    assert tokens.shape == labels.shape == (3, 2, 3)
+    np.testing.assert_array_equal(tokens[:, 0].ravel(), np.arange(9))
+    np.testing.assert_array_equal(tokens[:, 1].ravel(), np.arange(11, 20))
+    np.testing.assert_array_equal(labels, tokens + 1)
+    assert len(continued_batches(np.zeros(929_589), 20, 35)[0]) == 1327  # the tutorial's steps an epoch
+    assert len(continued_batches(np.zeros(929_589), 20, 20)[0]) == 2323
+    with pytest.raises(ValueError, match="less than one batch: 2 rows of 3 words and their next words need 8"):
+        continued_batches(np.arange(7), 2, 3)
+    firsts = [inputs["first"].numpy() for inputs, _ in text_stream(np.arange(23), 2, 3)(0)]
+    np.testing.assert_array_equal(np.stack(firsts), [[True] * 2, [False] * 2, [False] * 2])
+    skipped = [inputs["tokens"].numpy() for inputs, _ in text_stream(np.arange(23), 2, 3)(4, 2)]
+    np.testing.assert_array_equal(skipped, tokens[2:])
+
+
+def test_ngram_sums_to_one_and_matches_counts():
+    text = np.array([0, 1, 0, 1, 0, 2, 0, 1])
+    exact = NgramModel(text, 3, 2, k=(0, 0))
+    assert exact.probability(1, [0]) == pytest.approx(3 / 4)
+    assert exact.probability(0) == pytest.approx(4 / 8)
+    assert exact.perplexity([2, 2]) == np.inf
+    smooth = NgramModel(text, 4, 3)
+    for history in ([], [0], [1, 0], [3, 3], [2, 3]):
+        assert sum(smooth.probability(w, history) for w in range(4)) == pytest.approx(1)
+    assert smooth.probability(2, [3, 3]) == smooth.probability(2)  # backs off twice
+    assert smooth.probability(3, [0]) > 0
+
+
+def test_generation_follows_the_model():
+    model = word_lm(seed=1, **TINY)
+    model.variable("softmax_b").assign(np.where(np.arange(12) == 7, 50.0, 0.0))
+    np.testing.assert_array_equal(generate(model, np.array([1]), 4), [7] * 4)
+    model.variable("softmax_b").assign(np.linspace(0, 1, 12))
+    drawn = generate(model, np.array([1]), 60, top_k=2, seed=3)
+    assert set(drawn) == {10, 11}
+    np.testing.assert_array_equal(drawn, generate(model, np.array([1]), 60, top_k=2, seed=3))
+    assert len(set(generate(model, np.array([1]), 60, temperature=100.0))) > 6
+    np.testing.assert_array_equal(generate(model, np.array([1]), 3, temperature=0), [11] * 3)
+    with pytest.raises(ValueError, match="needs a prompt"):
+        generate(model, np.array([], int), 3)
+
+
+def corpus_folder(folder):
+    line = "the cat sat on the mat and the dog sat on the rug"
+    (folder / "ptb.train.txt").write_text(f" {line} \n" * 60)
+    (folder / "ptb.valid.txt").write_text(f" {line} \n" * 6)
+    (folder / "ptb.test.txt").write_text(f" {line} \n" * 6)
+    return folder
+
+
+def test_train_command_learns_resumes_and_generates(tmp_path, capsys):
+    from zoo.cli import generate as command
+
+    data = corpus_folder(tmp_path)
+    settings = {"batch": 4, "steps": 5, "epochs": 3}
+    options = {"hidden": 12, "init_scale": 0.3}
+    results = train_words(data, options, tmp_path / "run", **settings)
+    printed = capsys.readouterr().out
+    assert printed.count("perplexity") == 4
+    assert results["test"] < 9 < 10
+    assert np.isfinite(results["baseline"])
+    assert json.loads((tmp_path / "run" / "vocabulary.json").read_text())[0] == "the"
+    command.generate(tmp_path / "run", prompt="the cat", words=5, temperature=0.0, top_k=None, seed=0)
+    assert capsys.readouterr().out.startswith("the cat ")
+    with pytest.raises(ValueError, match="not in the vocabulary of 9 words: 'unicorn'"):
+        command.generate(tmp_path / "run", prompt="unicorn", words=5, temperature=1.0, top_k=None, seed=0)
+    with pytest.raises(FileNotFoundError, match=r"no model\.keras"):
+        command.generate(tmp_path, prompt="the", words=5, temperature=1.0, top_k=None, seed=0)
+
+
+def test_corpus_of_any_text(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no .txt files"):
+        load_corpus(tmp_path)
+    (tmp_path / "b.txt").write_text("x y\n" * 30)
+    (tmp_path / "a.txt").write_text("z y\n" * 70)
+    corpus = load_corpus(tmp_path)
+    assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [90 * 3, 5 * 3, 5 * 3]
+    assert corpus.vocabulary.words == ["<eos>", "y", "z", "x"]
+    (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        load_corpus(tmp_path)
+    other = tmp_path / "parts"
+    other.mkdir()
+    for part, text in (("train", "a b\n"), ("valid", ""), ("test", "a\n")):
+        (other / f"{part}.txt").write_text(text)
+    with pytest.raises(ValueError, match="valid part has no words"):
+        load_corpus(other)
+
+
+def test_state_travels_in_checkpoints_and_resume_is_exact(tmp_path):
+    numbers = np.random.default_rng(1).integers(0, 12, 400)
+    stream = text_stream(numbers, 4, 6)
+
+    def train(folder, steps, model=None):
+        model = model or word_lm(carry=4, seed=9, keep_prob=0.7, **TINY)
+        trainer = Trainer(model, learning_rate=1.0, loss=summed_cross_entropy, metrics=(), clip_norm=5.0)
+        trainer.fit(stream, steps=steps, folder=folder, progress="none", background_save=False)
+        return [model.variable(name).numpy() for name in model.variable_names]
+
+    whole = train(tmp_path / "whole", 9)
+    train(tmp_path / "parts", 5)
+    resumed = train(tmp_path / "parts", 9)
+    for a, b in zip(whole, resumed, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,42 @@
+"""``zoo generate``: lets a trained word model write on."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zoo.cli._quiet import import_tensorflow
+
+app = typer.Typer()
+
+
+@app.command()
+def generate(
+    run: Annotated[Path, typer.Argument(help="Run folder of 'zoo train word_lm'.")],
+    prompt: Annotated[str, typer.Option(help="Words to start from, with spaces between them.")] = "<eos>",
+    words: Annotated[int, typer.Option(min=1, help="How many words to write.")] = 50,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="Below 1 is safer, above 1 wilder; 0 takes the likeliest.")
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Draw among so many likeliest words only.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same text.")] = 0,
+) -> None:
+    """Write text with a trained word model."""
+    import json
+
+    for name in ("model.keras", "vocabulary.json"):
+        if not (run / name).is_file():
+            raise FileNotFoundError(f"{run} has no {name}: it is not the folder of a finished 'zoo train word_lm'")
+    import_tensorflow()
+    import keras
+
+    from zoo.data import text
+    from zoo.nets import word_lm
+
+    vocabulary = text.Vocabulary(json.loads((run / "vocabulary.json").read_text(encoding="utf-8")))
+    start = vocabulary.encode(text.words(prompt), unknown="error")
+    if not len(start):
+        raise ValueError("--prompt has no words; give at least one, or leave it out to start a new line")
+    model = keras.saving.load_model(run / "model.keras", compile=False)
+    drawn = word_lm.generate(model, start, words, temperature=temperature, top_k=top_k, seed=seed)
+    typer.echo(vocabulary.decode([*start, *drawn]))
