@@ -70,6 +70,7 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarr
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(stored, temporary, metadata)
+        temporary.chmod(0o644)  # as other files; the library makes it private
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -33,7 +33,7 @@ class ConfigChangedError(ValueError):
         super().__init__(
             f"{folder} holds a run with another configuration:\n"
             + "\n".join(f"  {line}" for line in lines)
-            + "\nkeep the old settings, choose another folder, or accept the change (accept_changes=True, --accept-changes)"
+            + "\nkeep the old settings, choose another folder, or accept the change (accept_changes, --accept-changes)"
         )
 
 
@@ -96,10 +96,11 @@ def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], where
 def random_state() -> dict[str, Any]:
     """Returns the state of Python's, numpy's and TensorFlow's global generators as JSON values."""
     kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002 - the generator that users draw from
+    generator = _tensorflow_generator()
     return {
         "python": json.loads(json.dumps(random.getstate())),
         "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, cached],
-        "tensorflow": tf.random.get_global_generator().state.numpy().tolist(),
+        "tensorflow": generator.state.numpy().tolist() if generator is not None else None,
     }
 
 
@@ -109,7 +110,9 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(numbers), gauss))
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, np.array(keys, np.uint32), *rest))  # noqa: NPY002
-    tf.random.get_global_generator().state.assign(np.array(state["tensorflow"], np.int64))
+    generator = _tensorflow_generator()
+    if generator is not None and state["tensorflow"] is not None:
+        generator.state.assign(np.array(state["tensorflow"], np.int64))
 
 
 def callback_states(callbacks: Iterable[keras.callbacks.Callback]) -> list[dict[str, Any]]:
@@ -157,6 +160,13 @@ def plain(value: Any) -> Any:
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+
+def _tensorflow_generator() -> tf.random.Generator | None:
+    try:
+        return tf.random.get_global_generator()
+    except RuntimeError:  # under op determinism there is none unless the user made it
+        return None
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

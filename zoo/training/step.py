@@ -61,6 +61,7 @@ class Engine:
         accumulate: parts into which each batch is split one after the other, to save memory.
         averages: moving averages to keep.
         jit_compile: compile each replica's step with XLA.
+        steps_per_call: most steps that `train` is asked for.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class Engine:
         accumulate: int = 1,
         averages: ExponentialMovingAverage | None = None,
         jit_compile: bool = False,
+        steps_per_call: int = 1,
     ) -> None:
         self.model, self.optimizer, self.task = model, optimizer, task
         self.names, self.variables = list(variables), list(variables.values())
         self.strategy, self.schedule, self.averages = strategy, schedule, averages
         self.metrics, self.validation_metrics = list(metrics), list(validation_metrics)
         self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
+        self.steps_per_call = steps_per_call
         with strategy.scope():
             self.step = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -106,14 +109,15 @@ class Engine:
 
         Args:
             iterator: of (inputs, labels[, weights]) batches, distributed by the strategy.
-            steps: how many; more than one run in one call.
+            steps: how many, at most `steps_per_call`; they run in one call.
 
         Returns:
             Losses of the steps done; they end at the first that is not finite.
         """
-        if steps == 1:
+        if self.steps_per_call == 1:
             losses, examples = self._single(iterator)
             return StepResult(losses[tf.newaxis], examples)
+        # One compiled function whatever the count: a run cut differently by resumes keeps its bits.
         return StepResult(*self._several(iterator, tf.constant(steps)))
 
     def observe(self, iterator: Any) -> tuple[StepResult, Observation]:

@@ -236,6 +236,7 @@ class Trainer:
                 accumulate=self.accumulate,
                 averages=self.averages,
                 jit_compile=self.jit_compile,
+                steps_per_call=self.steps_per_call,
             )
         return self.engine
 
