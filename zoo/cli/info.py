@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._quiet import import_tensorflow
 
 app = typer.Typer()
 
@@ -17,6 +18,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a network's scopes: variables, parameters, multiply-accumulates (MACs), output size."""
+    import_tensorflow()
     from zoo.cli._print import print_table
     from zoo.registry import get_net
     from zoo.scoping.cost import scope_costs

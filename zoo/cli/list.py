@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from zoo.cli._quiet import import_tensorflow
+
 app = typer.Typer()
 
 
@@ -14,6 +16,7 @@ def list_networks(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the networks whose name matches a pattern."""
+    import_tensorflow()
     from zoo.cli._print import print_table
     from zoo.registry import get_net, list_nets
     from zoo.weights import bundled
@@ -38,7 +41,7 @@ def list_networks(
         typer.echo(json.dumps(rows, indent=2))
         return
     print_table(
-        ["name", "input", "parameters >", "GMACs >", "weights", "paper"],
+        ["name", "input", "parameters >", "GMACs >", "weights"],
         [
             [
                 spec.name,
@@ -46,7 +49,6 @@ def list_networks(
                 f"{max(spec.published_params.values(), default=0):,}" if spec.published_params else "",
                 "" if spec.gmacs is None else f"{spec.gmacs:.4g}",
                 ", ".join(bundled.names(spec.name)),
-                spec.paper,
             ]
             for spec in specs
         ],
