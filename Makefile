@@ -7,7 +7,8 @@ READY = $(VENV)/.ready
 .PHONY: demo test test-slow lint types clean
 
 demo: $(READY)
-	$(BIN)/zoo train lenet5 --data digits --out runs/demo --overwrite
+	rm -rf runs/demo
+	$(BIN)/zoo train lenet5 --data digits --out runs/demo
 
 test: $(READY)
 	$(BIN)/python -m pytest
