@@ -21,6 +21,10 @@ COMMANDS = {
     "list": "zoo.cli.list",
     "info": "zoo.cli.info",
     "train": "zoo.cli.train",
+    "generate": "zoo.cli.generate",
+    "predict": "zoo.cli.predict",
+    "scan": "zoo.cli.scan",
+    "weights": "zoo.cli.weights",
 }
 
 

@@ -1,27 +1,55 @@
-"""Trained weights in and out: the ones that come with zoo, and other people's."""
+"""Trained weights in and out: the ones that come with zoo, and other people's.
 
-from zoo.weights.cards import Card
-from zoo.weights.fetch import FetchError, cache_folder, fetch, verify
-from zoo.weights.files import WeightFile, open_weights, sniff
-from zoo.weights.loading import Report, WeightsMismatchError, load
-from zoo.weights.saving import card_of, save
-from zoo.weights.sources import Source, find_source, list_sources
+The names load when first used, so that ``zoo weights list`` does not import TensorFlow.
+"""
 
-__all__ = [
-    "Card",
-    "FetchError",
-    "Report",
-    "Source",
-    "WeightFile",
-    "WeightsMismatchError",
-    "cache_folder",
-    "card_of",
-    "fetch",
-    "find_source",
-    "list_sources",
-    "load",
-    "open_weights",
-    "save",
-    "sniff",
-    "verify",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.weights.cards import Card as Card
+    from zoo.weights.download import FetchError as FetchError
+    from zoo.weights.download import cache_folder as cache_folder
+    from zoo.weights.download import fetch as fetch
+    from zoo.weights.download import verify as verify
+    from zoo.weights.files import WeightFile as WeightFile
+    from zoo.weights.files import open_weights as open_weights
+    from zoo.weights.files import sniff as sniff
+    from zoo.weights.loading import Report as Report
+    from zoo.weights.loading import WeightsMismatchError as WeightsMismatchError
+    from zoo.weights.loading import load as load
+    from zoo.weights.saving import card_of as card_of
+    from zoo.weights.saving import save as save
+    from zoo.weights.sources import Source as Source
+    from zoo.weights.sources import find_source as find_source
+    from zoo.weights.sources import list_sources as list_sources
+
+_NAMES = {
+    "Card": "cards",
+    "FetchError": "download",
+    "cache_folder": "download",
+    "fetch": "download",
+    "verify": "download",
+    "WeightFile": "files",
+    "open_weights": "files",
+    "sniff": "files",
+    "Report": "loading",
+    "WeightsMismatchError": "loading",
+    "load": "loading",
+    "card_of": "saving",
+    "save": "saving",
+    "Source": "sources",
+    "find_source": "sources",
+    "list_sources": "sources",
+}
+
+__all__ = sorted(_NAMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name at its first use."""
+    if name not in _NAMES:
+        raise AttributeError(f"module 'zoo.weights' has no attribute '{name}'")
+    value = getattr(import_module(f"zoo.weights.{_NAMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -14,14 +14,14 @@ from zoo.weights.loading import Report, load, open_source
 
 
 def open_for(
-    net: str, weights: str | os.PathLike[str], given: Mapping[str, Any], known: Mapping[str, Any]
+    net: str, weights: str | os.PathLike[str] | WeightFile, given: Mapping[str, Any], known: Mapping[str, Any]
 ) -> tuple[WeightFile | None, dict[str, Any]]:
     """Opens the weights a builder was asked for, and completes its options with what they were made with.
 
     Args:
         net: Name of the network.
         weights: The name of weights that come with zoo (``"digits"``) or are published (``"imagenet"``, ``"slim"``),
-            or a path in any format.
+            or a path in any format; or weights that are open already.
         given: The options that the caller chose; they are kept.
         known: The options that the network has.
 
@@ -31,15 +31,15 @@ def open_for(
     Raises:
         ValueError: No weights are called so, or the file is damaged or of an unknown format.
     """
-    if weights in bundled.names(net):
-        made_with = bundled.card(net, os.fspath(weights)).get("options", {})
+    if isinstance(weights, str) and weights in bundled.names(net):
+        made_with = bundled.card(net, weights).get("options", {})
         return None, {**made_with, **given}
     try:
-        file = open_source(weights, net)
+        file = weights if isinstance(weights, WeightFile) else open_source(weights, net)
     except FileNotFoundError as error:
         come_with = ", ".join(map(repr, bundled.names(net))) or "none"
         raise ValueError(
-            f"{net} has no weights {os.fspath(weights)!r}; those that come with zoo are: {come_with}. It is no "
+            f"{net} has no weights {str(weights)!r}; those that come with zoo are: {come_with}. It is no "
             "published name (`zoo weights list`) and no file either."
         ) from error
     card = file.card(net)
@@ -53,7 +53,7 @@ def open_for(
     return file, {**needs, **given}
 
 
-def load_for(model: Any, net: str, weights: str | os.PathLike[str], file: WeightFile | None) -> Report | None:
+def load_for(model: Any, net: str, weights: Any, file: WeightFile | None) -> Report | None:
     """Loads what ``open_for`` opened into the built model.
 
     Args:
@@ -67,8 +67,8 @@ def load_for(model: Any, net: str, weights: str | os.PathLike[str], file: Weight
     """
     if file is not None:
         return load(model, file)
-    bundled.load(model, net, os.fspath(weights))
-    model.card = Card.from_dict(bundled.card(net, os.fspath(weights))).to_dict()
+    bundled.load(model, net, str(weights))
+    model.card = Card.from_dict(bundled.card(net, str(weights))).to_dict()
     return None
 
 

@@ -18,7 +18,7 @@ from zoo.weights.safetensors_files import read_safetensors
 from zoo.weights.tf1 import AVERAGE_SUFFIX, read_tf1, tf1_format
 from zoo.weights.tfjs import read_tfjs
 from zoo.weights.torch_files import is_torch_state, read_pth, units_from_torch
-from zoo.weights.units import Unit
+from zoo.weights.units import Unit, part_of
 
 FORMATS = ("tf1", "keras", "pth", "safetensors", "tfjs")
 
@@ -57,6 +57,15 @@ class WeightFile:
     def has_aux(self) -> bool:
         """Whether there are weights of an auxiliary head."""
         return any("/AuxLogits/" in name for name in self.names) or any(unit.part == "aux" for unit in self.units)
+
+    @property
+    def num_classes(self) -> int | None:
+        """Width of the classifier; None without one, or with one of several layers."""
+        widths = [unit.arrays["bias"].shape[-1] for unit in self.units if unit.part == "head"]
+        for name in self.names:
+            if part_of(name) == "head" and name.endswith("/biases"):
+                widths.append(self.names[name].shape[-1])
+        return int(widths[0]) if len(widths) == 1 else None
 
     @property
     def has_gamma(self) -> bool:

@@ -150,7 +150,7 @@ def load(
 
 def open_source(source: str | os.PathLike[str], net: str = "") -> WeightFile:
     """Opens a path, or fetches published weights by name (``"inception_v3.keras"``, or ``"imagenet"`` of a network)."""
-    from zoo.weights.fetch import fetch
+    from zoo.weights.download import fetch
     from zoo.weights.sources import find_source
 
     published = None if os.path.exists(source) else find_source(os.fspath(source), net)

@@ -107,6 +107,17 @@ SOURCES: tuple[Source, ...] = (
     _torch("densenet201", "densenet201-c1103571.pth", (76.896, 93.370)),
 )
 
+# The names of ImageNet's 1000 classes: {"0": ["n01440764", "tench"], ...}.
+IMAGENET_CLASSES = Source(
+    name="imagenet.classes",
+    net="",
+    family="keras",
+    url="https://storage.googleapis.com/download.tensorflow.org/data/imagenet_class_index.json",
+    digest="md5:c2c37ea517e94d9795004a39431a14cb",
+    size=None,
+    licence="Apache-2.0",
+)
+
 
 def list_sources(pattern: str = "*") -> list[Source]:
     """Returns the published weights whose names match a glob such as ``"inception*"``."""

@@ -1,0 +1,111 @@
+"""``zoo weights``: list, fetch, verify and convert weights."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo.cli._options import NetOptions, parse_options
+
+app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and convert weights.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_weights(
+    pattern: Annotated[str, typer.Argument(help="A glob, such as 'inception*'.")] = "*", as_json: AsJson = False
+) -> None:
+    """List published weights: where they are, how large, how accurate, and whether they are here already."""
+    from zoo.cli._print import print_table
+    from zoo.weights.download import cache_folder
+    from zoo.weights.sources import list_sources
+
+    sources = list_sources(pattern)
+    if not sources:
+        raise ValueError(f"No published weights match {pattern!r}; 'zoo weights list' shows all.")
+    here = {s.name: (cache_folder() / "weights" / s.name / s.file_name).is_file() for s in sources}
+    if as_json:
+        rows = [{**vars(source), "fetched": here[source.name]} for source in sources]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    print_table(
+        ["name", "classes >", "top-1 >", "top-5 >", "MB >", "checked by", "licence", "here"],
+        [
+            [
+                source.name,
+                str(source.num_classes or ""),
+                f"{source.accuracy.get('top1', 0):.1f}",
+                f"{source.accuracy.get('top5', 0):.1f}",
+                f"{source.size / 1e6:.0f}" if source.size else "",
+                source.digest.partition(":")[0] or "first download",
+                source.licence,
+                "yes" if here[source.name] else "",
+            ]
+            for source in sources
+        ],
+    )
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from 'zoo weights list'.")],
+) -> None:
+    """Download published weights into the cache (ZOO_HOME), check them, and print their paths."""
+    from zoo.weights.download import fetch as fetch_weights
+    from zoo.weights.sources import get_source
+
+    for source in [get_source(name) for name in names]:
+        typer.echo(fetch_weights(source))
+
+
+@app.command()
+def verify() -> None:
+    """Hash every file in the cache again; ends with 1 when one is not what it was."""
+    from zoo.weights.download import cache_folder
+    from zoo.weights.download import verify as verify_weights
+
+    results = verify_weights()
+    for name, result in results.items():
+        typer.echo(f"{name}: {result}")
+    if not results:
+        typer.echo(f"Nothing was fetched yet into {cache_folder()}.")
+    if any(result != "ok" for result in results.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="Weights in any format, or a name from 'zoo weights list'.")],
+    target: Annotated[Path, typer.Argument(help=".safetensors, .ckpt, .weights.h5, .h5 or .keras.")],
+    net: Annotated[str, typer.Option(help="The network the weights are for.")] = "inception_v3",
+    to: Annotated[str | None, typer.Option(help="zoo, slim, keras or torchvision; by the ending if not given.")] = None,
+    option: NetOptions = None,
+    as_json: AsJson = False,
+) -> None:
+    """Convert weights from any format to another; says what was loaded and what was left out."""
+    from zoo.cli._quiet import import_tensorflow
+
+    import_tensorflow()
+    from zoo.registry import get_net
+    from zoo.weights.building import open_for
+    from zoo.weights.loading import load
+    from zoo.weights.saving import save
+
+    network = get_net(net)
+    file, options = open_for(net, source, parse_options(option), network.options())
+    if file is None:
+        raise ValueError(f"{source!r} comes with zoo as safetensors; give the path of another file.")
+    options.setdefault("num_classes", file.num_classes or 0)
+    network.check_options(options)
+    model: Any = network(**options)
+    report = load(model, file)
+    notes = save(model, target, format=to)
+    if as_json:
+        summary = {"target": str(target), "loaded": len(report.loaded), "notes": [*report.notes, *notes]}
+        summary |= {key: getattr(report, key) for key in ("format", "missing", "unexpected")}
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    typer.echo(report)
+    typer.echo("\n".join([f"written: {target}", *(f"  note: {note}" for note in notes)]))
