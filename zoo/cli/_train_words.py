@@ -25,7 +25,8 @@ def train_words_settings(context: typer.Context) -> dict[str, Any]:
     Raises:
         ValueError: No ``--data`` was given.
     """
-    given = {name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"}
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
     if "data" not in given:
         raise ValueError("zoo train word_lm needs --data DIR: a folder with ptb.train.txt and so on, or any .txt files")
     return {name: context.params[name] for name in ("epochs", "batch", "learning_rate") if name in given}
@@ -135,8 +136,8 @@ def train_words(
     }
     write_whole(out / "perplexity.json", (json.dumps(results, indent=2) + "\n").encode())
     typer.echo(
-        f"test perplexity {results['test']:.2f} (LSTM), {results['baseline']:.2f} ({BASELINE_ORDER}-gram with back-off); "
-        f"the run is in {out}"
+        f"test perplexity {results['test']:.2f} (LSTM), {results['baseline']:.2f} ({BASELINE_ORDER}-gram with "
+        f"back-off); the run is in {out}"
     )
     return results
 

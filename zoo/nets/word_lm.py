@@ -197,9 +197,7 @@ def summed_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
     Returns:
         [N], float32 or wider. Perplexity is ``exp(mean / T)``.
     """
-    if logits.dtype in (tf.float16, tf.bfloat16):
-        logits = tf.cast(logits, tf.float32)
-    return tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits), axis=1)
+    return tf.reduce_sum(rnn.softmax_cross_entropy(labels, logits), axis=1)
 
 
 def perplexity(model: Model, numbers: np.ndarray, batch: int = 20, steps: int = 20, *, carry: bool = True) -> float:

@@ -9,6 +9,7 @@ from zoo.rnn.loops import (
     stack_bidirectional_dynamic_rnn,
     static_rnn,
 )
+from zoo.rnn.losses import softmax_cross_entropy
 from zoo.rnn.lstm import BasicLSTMCell, LSTMCell, LSTMStateTuple
 from zoo.rnn.multi import MultiRNNCell
 from zoo.rnn.wrappers import DeviceWrapper, DropoutWrapper, ResidualWrapper
@@ -27,6 +28,7 @@ __all__ = [
     "ResidualWrapper",
     "bidirectional_dynamic_rnn",
     "dynamic_rnn",
+    "softmax_cross_entropy",
     "stack_bidirectional_dynamic_rnn",
     "static_rnn",
 ]

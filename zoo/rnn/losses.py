@@ -1,0 +1,55 @@
+"""Cross-entropy over a large vocabulary, from one softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+def softmax_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
+    """``log sum exp(logits) - logits[label]``, with the gradient ``softmax(logits) - onehot(label)``.
+
+    The same numbers as ``tf.nn.sparse_softmax_cross_entropy_with_logits``, whose CPU kernel is several times slower
+    than the softmax that this is made of.
+
+    Args:
+      labels: int [...].
+      logits: [..., classes]; half precision is computed in float32.
+
+    Returns:
+      [...], float32 or wider.
+
+    Raises:
+      ValueError: the labels are no integers, or have another shape than the logits without their last dimension.
+    """
+    labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
+    if not labels.dtype.is_integer:
+        raise ValueError(f"labels must be integers, got {labels.dtype.name}")
+    if not labels.shape.is_compatible_with(logits.shape[:-1]):
+        raise ValueError(f"labels of shape {labels.shape} do not fit logits of shape {logits.shape}: one label a row")
+    if logits.dtype.size < 4:
+        logits = tf.cast(logits, tf.float32)
+    flat_labels = tf.reshape(labels, [-1])
+
+    @tf.custom_gradient
+    def losses(flat: Any) -> tuple[Any, Callable[[Any], Any]]:
+        chances = tf.nn.softmax(flat)
+        chosen = tf.gather(chances, flat_labels, batch_dims=1)
+
+        def by_maximum() -> Any:  # the largest probability is 1 / sum exp(z - max z)
+            log_sum = tf.reduce_max(flat, 1) - tf.math.log(tf.reduce_max(chances, 1))
+            return log_sum - tf.gather(flat, flat_labels, batch_dims=1)
+
+        # -log p loses precision only where p leaves the range of normal numbers, and is not finite where a logit is not
+        value = tf.cond(tf.reduce_all(chosen > 1e-30), lambda: -tf.math.log(chosen), by_maximum)
+
+        def gradient(upstream: Any) -> Any:
+            scaled = chances * upstream[:, None]
+            places = tf.stack([tf.range(tf.size(flat_labels)), tf.cast(flat_labels, tf.int32)], axis=1)
+            return tf.tensor_scatter_nd_sub(scaled, places, upstream)
+
+        return value, gradient
+
+    return tf.reshape(losses(tf.reshape(logits, [-1, logits.shape[-1]])), tf.shape(labels))
