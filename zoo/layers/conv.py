@@ -177,13 +177,14 @@ def _convolve(
         explicit = explicit and [*explicit[:2], *explicit[4:], *explicit[:2]]
         y = _convolve(tf.transpose(x, [0, 2, 3, 1]), weights, strides, rates, padding, explicit, "NHWC", groups)
         return tf.transpose(y, [0, 3, 1, 2])
-    if (groups > 1 or rates != (1, 1)) and _cpu_lacks_kernels(x.dtype):
-        if groups > 1:
+    if (groups > 1 or rates != (1, 1)) and parts.without_gpu():  # kernels with gaps
+        if explicit:
+            x, padding, explicit = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)]), "VALID", []
+        if not _one_dnn(x.dtype) and groups > 1:
             split = zip(tf.split(x, groups, axis=3), tf.split(weights, groups, axis=3), strict=True)
             return tf.concat([_convolve(a, b, strides, rates, padding, explicit, layout, 1) for a, b in split], axis=3)
-        if explicit:
-            x = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)])
-        return tf.nn.convolution(x, weights, padding=padding if not explicit else "VALID", dilations=rates)
+        if not _one_dnn(x.dtype):
+            return tf.nn.convolution(x, weights, padding=padding, dilations=rates)
     return tf.raw_ops.Conv2D(
         input=x,
         filter=weights,
@@ -194,7 +195,7 @@ def _convolve(
     )
 
 
-def _cpu_lacks_kernels(dtype: tf.DType) -> bool:
+def _one_dnn(dtype: tf.DType) -> bool:
     """Only oneDNN has the gradients of grouped and dilated convolutions on a CPU, and only in these types."""
-    one_dnn = platform.machine().lower() in ("x86_64", "amd64") and os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
-    return parts.without_gpu() and not (one_dnn and dtype in (tf.float32, tf.bfloat16))
+    built_in = platform.machine().lower() in ("x86_64", "amd64") and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
+    return built_in and dtype in (tf.float32, tf.bfloat16)
