@@ -24,6 +24,7 @@ COMMANDS = {
     "generate": "zoo.cli.generate",
     "predict": "zoo.cli.predict",
     "scan": "zoo.cli.scan",
+    "tfrecord": "zoo.cli.tfrecord",
     "weights": "zoo.cli.weights",
 }
 

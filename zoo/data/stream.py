@@ -87,10 +87,13 @@ class Stream:
         """
         if epochs < 1:
             raise ValueError(f"epochs counts from 1, got {epochs}")
-        dataset = self(0)
-        for epoch in range(1, epochs):
-            dataset = dataset.concatenate(self(epoch))
-        return dataset
+        return self._joined(0, epochs)
+
+    def _joined(self, first: int, end: int) -> tf.data.Dataset:
+        if end - first == 1:
+            return self(first)
+        middle = (first + end) // 2  # halves, so that a batch passes through log2(epochs) layers and not epochs
+        return self._joined(first, middle).concatenate(self._joined(middle, end))
 
 
 def permutation(count: int, seed: int, epoch: int) -> np.ndarray:
@@ -111,6 +114,28 @@ def batch_seed(seed: int, epoch: int, index: tf.Tensor) -> tf.Tensor:
     """
     first = np.random.default_rng([seed, epoch]).integers(2**31)
     return tf.stack([tf.constant(first, tf.int32), tf.cast(index, tf.int32)])
+
+
+def prepare_picture(
+    prepare: Callable[..., tf.Tensor] | None, image: tf.Tensor, seed: int, epoch: int, index: tf.Tensor
+) -> tf.Tensor:
+    """Applies what a user gave to make a network's input of a decoded picture.
+
+    Args:
+        prepare: ``prepare(image)`` or, for random changes, ``prepare(image, seed)`` with ``seed`` int32 [2] for
+            ``tf.random.stateless_*``; None leaves the picture.
+        image: uint8 [height, width, 3].
+        seed: The stream's seed.
+        epoch: The epoch.
+        index: The picture's number in the epoch.
+
+    Returns:
+        The prepared picture.
+    """
+    if prepare is None:
+        return image
+    required = [p for p in inspect.signature(prepare).parameters.values() if p.default is p.empty]
+    return prepare(image, batch_seed(seed, epoch, index)) if len(required) > 1 else prepare(image)
 
 
 def array_stream(

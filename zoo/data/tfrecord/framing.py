@@ -1,0 +1,197 @@
+"""TFRecord files as bytes on disk: counting and checking records without decoding what is in them.
+
+A record is: length (8 bytes), CRC of the length (4), the contents, CRC of the contents (4); little-endian, CRC-32C
+rotated and offset so that a CRC of CRCs works. Nothing marks the end of a file.
+"""
+
+import glob
+import gzip
+import io
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HEADER, FOOTER = 12, 4
+_POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed
+
+
+@dataclass(frozen=True)
+class Damage:
+    """The first place where a file is not what it should be.
+
+    Args:
+        file: The file.
+        offset: Byte at which the first bad record begins (of the unpacked stream for a gzip file).
+        index: Its number in the file, from 0.
+        reason: What is wrong.
+    """
+
+    file: str
+    offset: int
+    index: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason} at byte {self.offset}, record {self.index}"
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What a file holds: whole records before the first damage, and the damage."""
+
+    file: str
+    records: int
+    damage: Damage | None = None
+
+
+class DamagedRecordError(ValueError):
+    """A TFRecord file is damaged or cut; the message names the place."""
+
+
+def _table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)  # noqa: PLW2901
+        table.append(value)
+    return table
+
+
+_TABLE = _table()
+
+
+def masked_crc(data: bytes) -> int:
+    """Returns the CRC that TFRecord files carry, for a few bytes: it is plain Python."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def compression(path: str | os.PathLike[str]) -> str:
+    """Returns "GZIP" for a gzip file, else ""."""
+    with open(path, "rb") as stream:
+        return "GZIP" if stream.read(2) == b"\x1f\x8b" else ""
+
+
+def _open(path: str | os.PathLike[str]) -> gzip.GzipFile | io.FileIO:
+    return gzip.open(path) if compression(path) else open(path, "rb", buffering=0)
+
+
+def _length(header: bytes) -> tuple[int, str]:
+    """Returns the length of a record's contents, and why the header is none, or ""."""
+    if len(header) < HEADER:
+        return 0, "the file is cut inside a record's header"
+    length, crc = struct.unpack("<QI", header)
+    if crc != masked_crc(header[:8]):
+        return 0, "a record's length is damaged, or this is no TFRecord file"
+    return length, ""
+
+
+def count_records(path: str | os.PathLike[str]) -> FileReport:
+    """Counts records by their headers alone: contents are neither read nor checked.
+
+    Args:
+        path: A TFRecord file, plain or gzip.
+
+    Returns:
+        The number of records before the end or the first broken header.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    name = os.fspath(path)
+    offset = index = 0
+    with _open(path) as stream:
+        size = os.path.getsize(path)
+        while True:
+            try:
+                header = stream.read(HEADER)
+                if not header:
+                    return FileReport(name, index)
+                length, reason = _length(header)
+                end = offset + HEADER + length + FOOTER
+                if isinstance(stream, gzip.GzipFile):
+                    cut = not reason and len(stream.read(length + FOOTER)) < length + FOOTER
+                else:
+                    cut = end > size
+                    stream.seek(end)
+                if cut and not reason:
+                    reason = "the file is cut inside a record"
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                reason, end = f"the gzip stream is damaged ({error})", offset
+            if reason:
+                return FileReport(name, index, Damage(name, offset, index, reason))
+            offset = end
+            index += 1
+
+
+def verify_file(path: str | os.PathLike[str], expected: int | None = None) -> FileReport:
+    """Reads a whole file and checks every CRC; nothing is decoded.
+
+    Args:
+        path: A TFRecord file, plain or gzip.
+        expected: How many records it should have. Only with this is a file noticed that was cut between two records.
+
+    Returns:
+        The whole records, and the first damage.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    import tensorflow as tf
+
+    name = os.fspath(path)
+    offset = index = 0
+    lengths = tf.data.TFRecordDataset(name, compression(path), buffer_size=1 << 20).map(tf.strings.length)
+    try:
+        for length in lengths.as_numpy_iterator():
+            offset += HEADER + int(length) + FOOTER
+            index += 1
+    except tf.errors.OpError as error:
+        if isinstance(error, tf.errors.NotFoundError | tf.errors.PermissionDeniedError):
+            raise OSError(f"{name}: {error.message}") from None
+        reason = count_records(path).damage
+        if reason is None or reason.offset != offset:
+            return FileReport(name, index, Damage(name, offset, index, "a record's contents are damaged (CRC)"))
+        return FileReport(name, index, reason)
+    if damage := count_records(path).damage:  # TensorFlow takes a cut inside a header for the end of the file
+        return FileReport(name, index, damage)
+    if expected is not None and index != expected:
+        reason_text = f"{expected} records were written, {index} are here"
+        if index < expected:
+            reason_text = f"the file ends too early: {reason_text}"
+        return FileReport(name, index, Damage(name, offset, min(index, expected), reason_text))
+    return FileReport(name, index)
+
+
+def expand(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Returns the files that a path, a pattern, a folder or a list of these names, sorted within each.
+
+    Raises:
+        FileNotFoundError: a path or pattern names nothing.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = sorted(p for p in path.iterdir() if p.is_file() and _is_record_name(p.name))
+        elif path.exists():
+            found = [path]
+        else:
+            found = sorted(Path(name) for name in glob.glob(os.fspath(path)))
+        if not found:
+            raise FileNotFoundError(f"{os.fspath(path)!r} names no TFRecord file")
+        files += found
+    return files
+
+
+def _is_record_name(name: str) -> bool:
+    """True for x.tfrecord, x.tfrecords, and the x-00000-of-00004 of the old tools."""
+    stem, _, last = name.rpartition("-of-")
+    return name.endswith((".tfrecord", ".tfrecords", ".tfrecord.gz")) or (bool(stem) and last.isdigit())

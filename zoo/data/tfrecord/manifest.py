@@ -1,0 +1,145 @@
+"""``manifest.json``: what a folder of TFRecord files must hold, so that a lost record is noticed."""
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from zoo.data.tfrecord.framing import Damage, DamagedRecordError, FileReport, count_records, verify_file
+
+FORMAT = 1
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file: its name in the folder, number of records, bytes and SHA-256."""
+
+    file: str
+    count: int
+    bytes: int
+    sha256: str
+
+
+@dataclass
+class Manifest:
+    """What a folder of TFRecord files holds.
+
+    Args:
+        sets: Name of a set ("train", ...) -> its files, in order.
+        layout: "slim" or "inception": which feature keys the records have.
+        class_names: In the order of the classes.
+        label_offset: Stored label minus the index of the class.
+        labels: Name of a set -> (smallest, largest) stored label.
+        background: What transparent pictures are to be composited on when they are decoded.
+        orient: Whether the Exif orientation is to be applied.
+        input_bytes: Bytes of the picture files.
+        converted: Pictures stored as PNG because TensorFlow cannot decode their own bytes exactly.
+        fingerprint: Of the scan that the records were made from.
+        seed: Of the order in which they were written.
+    """
+
+    sets: dict[str, list[Shard]]
+    layout: str = "slim"
+    class_names: list[str] = field(default_factory=list)
+    label_offset: int = 0
+    labels: dict[str, tuple[int, int]] = field(default_factory=dict)
+    background: tuple[int, int, int] = (255, 255, 255)
+    orient: bool = True
+    input_bytes: int = 0
+    converted: int = 0
+    fingerprint: str = ""
+    seed: int = 0
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes it into the folder, whole or not at all."""
+        partial = Path(folder) / f"{NAME}.partial"
+        with partial.open("w") as stream:
+            json.dump({"format": FORMAT, **asdict(self)}, stream, indent=1, ensure_ascii=False)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, Path(folder) / NAME)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> "Manifest":
+        """Reads it from the folder.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ValueError: it cannot be read, is newer than this version, or names files outside the folder.
+        """
+        path = Path(folder) / NAME
+        if not path.exists():
+            raise FileNotFoundError(f"{os.fspath(folder)!r} has no {NAME}; name the record files themselves")
+        try:
+            data = json.loads(path.read_text())
+            if (version := data.pop("format")) != FORMAT:
+                raise ValueError(f"format {version}, this version reads {FORMAT}")
+            data["sets"] = {name: [Shard(**shard) for shard in shards] for name, shards in data["sets"].items()}
+            data["labels"] = {name: (int(low), int(high)) for name, (low, high) in data["labels"].items()}
+            data["background"] = tuple(data["background"])
+            manifest = cls(**data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path} is not a manifest of TFRecord files: {error!r}") from None
+        for shard in (shard for shards in manifest.sets.values() for shard in shards):
+            if Path(shard.file).name != shard.file or shard.file in ("", ".", ".."):
+                raise ValueError(f"{path} names a file outside its folder: {shard.file!r}")
+        return manifest
+
+    def shards(self, name: str) -> list[Shard]:
+        """Returns the files of a set.
+
+        Raises:
+            ValueError: there is no such set.
+        """
+        if name not in self.sets:
+            raise ValueError(f"sets here are {', '.join(map(repr, self.sets))}, got {name!r}")
+        return self.sets[name]
+
+    def count(self, name: str) -> int:
+        """Returns the number of records of a set."""
+        return sum(shard.count for shard in self.shards(name))
+
+    def check(self, folder: str | os.PathLike[str], name: str) -> None:
+        """Compares the files of a set with the manifest by presence and size, which takes no time.
+
+        Raises:
+            DamagedRecordError: one is missing or has another size.
+        """
+        for shard in self.shards(name):
+            path = Path(folder) / shard.file
+            if not path.is_file():
+                raise DamagedRecordError(f"{path} is missing; the manifest lists it with {shard.count} records")
+            if path.stat().st_size != shard.bytes:
+                found = count_records(path)
+                place = found.damage or Damage(os.fspath(path), path.stat().st_size, found.records, "the file ends")
+                raise DamagedRecordError(
+                    f"{place}; the manifest has {shard.bytes} bytes and {shard.count} records, the file "
+                    f"{path.stat().st_size} bytes and {found.records} whole records"
+                )
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def verify_shard(folder: str | os.PathLike[str], shard: Shard) -> FileReport:
+    """Checks all CRCs, the number of records and the SHA-256 of a file that a manifest lists.
+
+    Returns:
+        The report; a file that is missing has a damage at byte 0.
+    """
+    path = Path(folder) / shard.file
+    if not path.is_file():
+        return FileReport(str(path), 0, Damage(str(path), 0, 0, f"missing, {shard.count} records were written"))
+    report = verify_file(path, shard.count)
+    if report.damage is None and sha256_of(path) != shard.sha256:
+        wrong = Damage(str(path), 0, 0, "every record is whole, but the file is another one (SHA-256)")
+        return FileReport(str(path), report.records, wrong)
+    return report
