@@ -1,4 +1,4 @@
-"""``zoo weights``: list, fetch, verify and convert weights."""
+"""``zoo weights``: list, fetch, verify, convert and inspect weights."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._inspect import inspect
 from zoo.cli._options import NetOptions, parse_options
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, verify and convert weights.")
+app = typer.Typer(no_args_is_help=True, help="List, fetch, verify, convert and inspect weights.")
+app.command()(inspect)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

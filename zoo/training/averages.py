@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from zoo.training.checkpoint import to_numpy
 from zoo.weights.tf1 import AVERAGE_SUFFIX
 
 
@@ -45,7 +45,7 @@ class ExponentialMovingAverage:
         self._variables = dict(variables)
         for name, variable in self._variables.items():
             self.shadows[name] = tf.Variable(
-                np.asarray(variable),
+                to_numpy(variable),
                 trainable=False,
                 name=_leaf(name) + AVERAGE_SUFFIX,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -81,7 +81,7 @@ class ExponentialMovingAverage:
     @contextmanager
     def in_weights(self) -> Iterator[None]:
         """Puts the averages into the weights and the weights back afterwards, bit for bit."""
-        kept = {name: np.array(variable) for name, variable in self._variables.items()}
+        kept = {name: to_numpy(variable).copy() for name, variable in self._variables.items()}
         self.to_weights()
         try:
             yield

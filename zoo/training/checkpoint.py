@@ -6,6 +6,7 @@ and ``crc`` (JSON: CRC-32 of every tensor and of the state). It is written to a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -76,7 +77,8 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarr
         os.replace(temporary, path)
         sync_folder(path.parent)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise CheckpointWriteError(
             f"checkpoint {path} could not be written ({error}); earlier checkpoints are untouched. "
             "Free some space or choose another folder, and start the same command again"
@@ -171,6 +173,11 @@ def replace_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync_folder(path.parent)
+
+
+def to_numpy(variable: Any) -> np.ndarray:
+    """Returns the value of a Keras, TensorFlow or mirrored variable, or of an array."""
+    return np.asarray(variable.numpy() if hasattr(variable, "numpy") else variable)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

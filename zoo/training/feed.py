@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.stream import Stream, as_stream, permutation
-from zoo.training.step import unpack
+from zoo.training.batch import unpack
 
 
 class Feed:

@@ -19,6 +19,7 @@ from zoo.training.checkpoint import (
     DamagedCheckpointError,
     read_checkpoint,
     read_header,
+    to_numpy,
     write_checkpoint,
 )
 
@@ -103,7 +104,7 @@ class Checkpoints:
     def prepare(self, variables: Mapping[str, Any]) -> None:
         """Makes the host buffers for these variables and touches them, so that the first save does not stall longer."""
         for name, variable in variables.items():
-            value = np.asarray(variable)
+            value = to_numpy(variable)
             buffer = self._buffers.get(name)
             if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
                 self._buffers[name] = np.zeros_like(value)
@@ -128,7 +129,7 @@ class Checkpoints:
         started = time.perf_counter()
         self.wait()  # the buffers belong to the write before
         for name, variable in variables.items():
-            value = np.asarray(variable)
+            value = to_numpy(variable)
             buffer = self._buffers.get(name)
             if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
                 buffer = self._buffers[name] = np.empty_like(value)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.training.checkpoint import to_numpy
 from zoo.training.feed import Feed
 from zoo.training.interrupt import InterruptedRunError, Interrupts
 from zoo.training.monitor import Monitor
@@ -65,16 +66,16 @@ class Loop:
     def run(self) -> History:
         """Runs to the end; see `Trainer.fit`."""
         self._attach_callbacks()
-        lines = self.folder.open()
-        with Interrupts() as interrupts, Watch(self.step, self.total, show=self.options.progress) as watch:
-            self.interrupts, self.watch = interrupts, watch
-            self.folder.announce(watch)
-            try:
+        try:
+            lines = self.folder.open()
+            with Interrupts() as interrupts, Watch(self.step, self.total, show=self.options.progress) as watch:
+                self.interrupts, self.watch = interrupts, watch
+                self.folder.announce(watch)
                 self.callbacks.on_train_begin()
                 self._loop(lines)
                 self._finish()
-            finally:
-                self.folder.close()
+        finally:
+            self.folder.close()
         self.trainer.position = (self.feed.epoch, self.feed.batch)
         self.callbacks.on_train_end(self.results)
         return History(lines, self.monitor.best_step, self.monitor.best, self.stopped, self.step)
@@ -95,7 +96,7 @@ class Loop:
             self.callbacks.on_train_batch_begin(self.feed.batch)
             try:
                 result = self._call(count)
-            except tf.errors.OutOfRangeError:
+            except StopIteration:
                 self._drain()
                 self.feed.end_epoch()
                 continue
@@ -120,6 +121,8 @@ class Loop:
                 self.step + 1, seen, dict(zip(self.engine.names, self.engine.variables, strict=True))
             )
             return result
+        if self.feed.remaining is None:  # a compiled step that meets the end has done half of its work: ask before
+            return self.engine.train_on(next(self.feed.iterator))
         return self.engine.train(self.feed.iterator, count)
 
     def _count(self) -> int:
@@ -247,7 +250,7 @@ class Loop:
             model = {
                 name: v for name, v in variables_of(self.engine).items() if name.startswith(("model/", "averages/"))
             }
-            self._best_weights = {name: np.array(variable) for name, variable in model.items()}
+            self._best_weights = {name: to_numpy(variable).copy() for name, variable in model.items()}
         self._line_at += time.monotonic() - started
 
     # Saving, leaving, ending.

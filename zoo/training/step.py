@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from zoo.training.averages import ExponentialMovingAverage
+from zoo.training.batch import batch_size, named, unpack
 from zoo.training.losses import TaskLoss
 
 TASK, REGULARIZATION, RATE = 0, 1, 2  # columns of StepResult.losses
@@ -96,11 +97,13 @@ class Engine:
             if averages is not None:
                 averages.build(variables)
         replica_step = self._replica_step
-        self._replica = tf.function(replica_step, jit_compile=True) if jit_compile else replica_step
-        self._single = tf.function(self._one)
-        self._several = tf.function(self._many)
-        self._observed = tf.function(self._observe)
-        self._tested = tf.function(self._test)
+        self._replica = tf.function(replica_step, autograph=False, jit_compile=True) if jit_compile else replica_step
+        # Without autograph, as Keras' own fit: converting the source takes longer than tracing it.
+        self._given = tf.function(self._one, autograph=False, reduce_retracing=True)
+        self._single = tf.function(lambda iterator: self._one(iterator.get_next()), autograph=False)
+        self._several = tf.function(self._many, autograph=False)
+        self._observed = tf.function(self._observe, autograph=False)
+        self._tested = tf.function(self._test, autograph=False)
 
     # Calls from the loop.
 
@@ -120,6 +123,11 @@ class Engine:
         # One compiled function whatever the count: a run cut differently by resumes keeps its bits.
         return StepResult(*self._several(iterator, tf.constant(steps)))
 
+    def train_on(self, batch: Any) -> StepResult:
+        """Runs one training step on a batch, for data of unknown length."""
+        losses, examples = self._given(batch)
+        return StepResult(losses[tf.newaxis], examples)
+
     def observe(self, iterator: Any) -> tuple[StepResult, Observation]:
         """Runs one training step and also returns what it looked like inside."""
         losses, examples, seen = self._observed(iterator)
@@ -136,6 +144,16 @@ class Engine:
         """
         return self._tested(iterator)
 
+    def plain_step(self) -> Callable[[Any], tuple[tf.Tensor, tf.Tensor]]:
+        """Returns a compiled step that leaves the learning rate alone: iterator to (losses [3], example losses)."""
+
+        def step(iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            rate = tf.cast(self.optimizer.learning_rate, tf.float32)
+            task, regularization, examples, _ = self.strategy.run(self._replica, args=(iterator.get_next(),))
+            return self._finish(rate, task, regularization, examples)
+
+        return tf.function(step, autograph=False)
+
     def graph(self, element_spec: Any) -> Any:
         """Returns the training step's graph, for TensorBoard."""
         spec = tf.data.IteratorSpec(element_spec)
@@ -143,15 +161,14 @@ class Engine:
 
     # Cross-replica context.
 
-    def _one(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        batch = next(iterator)
+    def _one(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         rate = self._set_rate()
         task, regularization, examples, _ = self.strategy.run(self._replica, args=(batch,))
         return self._finish(rate, task, regularization, examples)
 
     def _many(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def body(number: tf.Tensor, _: tf.Tensor, rows: tf.TensorArray, examples: tf.Tensor) -> tuple[Any, ...]:
-            losses, examples = self._one(iterator)
+            losses, examples = self._one(iterator.get_next())
             return number + 1, tf.reduce_all(tf.math.is_finite(losses)), rows.write(number, losses), examples
 
         def going_on(number: tf.Tensor, finite: tf.Tensor, rows: tf.TensorArray, examples: tf.Tensor) -> tf.Tensor:
@@ -164,7 +181,7 @@ class Engine:
         return rows.stack(), examples
 
     def _observe(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor, tuple[Any, ...]]:
-        batch = next(iterator)
+        batch = iterator.get_next()
         rate = self._set_rate()
         task, regularization, examples, seen = self.strategy.run(lambda b: self._replica_step(b, True), args=(batch,))
         first = tf.nest.map_structure(lambda t: self.strategy.experimental_local_results(t)[0], seen)
@@ -193,7 +210,7 @@ class Engine:
             self._update(self.validation_metrics, labels, outputs, weights)
             return tf.cast(tf.reduce_sum(examples), tf.float32), tf.cast(tf.size(examples), tf.float32)
 
-        parts = self.strategy.run(replica, args=(next(iterator),))
+        parts = self.strategy.run(replica, args=(iterator.get_next(),))
         total, count = (self.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts)
         return total, count
 
@@ -301,32 +318,6 @@ class Engine:
             scale = 1.0 / tf.convert_to_tensor(self.optimizer.dynamic_scale)
         pairs = zip(self.names, gradients, strict=True)
         return {name: tf.convert_to_tensor(gradient) * scale for name, gradient in pairs if gradient is not None}
-
-
-def unpack(batch: Any) -> tuple[Any, Any, Any]:
-    """Splits a batch into inputs, labels and sample weights; absent parts are None.
-
-    Raises:
-        ValueError: a tuple of more than three parts.
-    """
-    if not isinstance(batch, tuple | list):
-        return batch, None, None
-    if len(batch) > 3:
-        raise ValueError(f"a batch is (inputs, labels[, sample weights]), received {len(batch)} parts")
-    return (*batch, None, None)[:3]
-
-
-def batch_size(batch: Any) -> tf.Tensor:
-    """Returns the number of examples in a batch: int32 scalar."""
-    return tf.shape(tf.nest.flatten(batch)[0])[0]
-
-
-def named(structure: Any) -> dict[str, Any]:
-    """Flattens inputs or outputs to name and tensor."""
-    if isinstance(structure, Mapping):
-        return {str(name): tensor for name, tensor in structure.items() if tf.is_tensor(tensor)}
-    flat = tf.nest.flatten(structure)
-    return {f"{number}" if len(flat) > 1 else "main": tensor for number, tensor in enumerate(flat)}
 
 
 def _times(gradient: Any, factor: float) -> Any:

@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from zoo.data.stream import as_stream
 from zoo.training.averages import ExponentialMovingAverage
+from zoo.training.batch import unpack
+from zoo.training.checkpoint import to_numpy
 from zoo.training.feed import Feed
 from zoo.training.loop import Loop
 from zoo.training.losses import SOFTMAX, TaskLoss
@@ -19,7 +21,7 @@ from zoo.training.optimizers import make_optimizer
 from zoo.training.options import History, RunOptions
 from zoo.training.settings import by_name, freeze_all_but, make_metric
 from zoo.training.state import plain
-from zoo.training.step import Engine, unpack
+from zoo.training.step import Engine
 from zoo.weights.names import named_variables
 
 
@@ -195,7 +197,7 @@ class Trainer:
                 if not going_on():
                     return {}
                 left -= 1
-            regularization = float(sum(float(loss) for loss in self.model.losses))
+            regularization = float(sum(float(to_numpy(loss)) for loss in self.model.losses))
         count = sum(float(size) for _, size in totals)
         if not count:
             raise ValueError("the validation data has no examples")
@@ -258,7 +260,7 @@ class Trainer:
             "options": getattr(self.model, "options", {}),
             "variables": f"{len(shapes)}, {digest}",
         }
-        rate = float(self._first_rate) if self._first_rate is not None else None
+        rate = float(f"{self._first_rate:.7g}") if self._first_rate is not None else None
         averages = self.averages and {"decay": self.averages.decay, "num_updates": self.averages.num_updates}
         return plain(
             {
@@ -299,7 +301,7 @@ class Trainer:
             schedule = rate
         if schedule is None and not isinstance(optimizer, str) and rate is not None:
             made.learning_rate = float(rate)
-        self._first_rate = None if schedule is not None else float(made.learning_rate)
+        self._first_rate = None if schedule is not None else float(to_numpy(made.learning_rate))
         return made, schedule
 
     def _build_model(self, inputs: Any) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from zoo.weights.sources import Source as Source
     from zoo.weights.sources import find_source as find_source
     from zoo.weights.sources import list_sources as list_sources
+    from zoo.weights.tf1 import CheckpointNamesError as CheckpointNamesError
+    from zoo.weights.tf1 import read_tf1 as read_tf1
+    from zoo.weights.tf1 import restore_tf1 as restore_tf1
+    from zoo.weights.tf1 import save_tf1 as save_tf1
 
 _NAMES = {
     "Card": "cards",
@@ -41,6 +45,10 @@ _NAMES = {
     "Source": "sources",
     "find_source": "sources",
     "list_sources": "sources",
+    "CheckpointNamesError": "tf1",
+    "read_tf1": "tf1",
+    "restore_tf1": "tf1",
+    "save_tf1": "tf1",
 }
 
 __all__ = sorted(_NAMES)  # noqa: PLE0605
