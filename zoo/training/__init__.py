@@ -11,6 +11,8 @@ from zoo.training.checkpoint import (
 from zoo.training.interrupt import InterruptedRunError
 from zoo.training.keeper import Checkpoints
 from zoo.training.losses import TaskLoss, softmax_cross_entropy
+from zoo.training.lr_finder import RangeTest, find_learning_rate
+from zoo.training.memory import MemoryEstimate, estimate_inference, estimate_memory
 from zoo.training.optimizers import OPTIMIZERS, make_optimizer
 from zoo.training.options import History, NonFiniteLossError, RunOptions
 from zoo.training.schedules import SCHEDULES, WarmUp, make_schedule
@@ -28,11 +30,16 @@ __all__ = [
     "ExponentialMovingAverage",
     "History",
     "InterruptedRunError",
+    "MemoryEstimate",
     "NonFiniteLossError",
+    "RangeTest",
     "RunOptions",
     "TaskLoss",
     "Trainer",
     "WarmUp",
+    "estimate_inference",
+    "estimate_memory",
+    "find_learning_rate",
     "make_optimizer",
     "make_schedule",
     "read_checkpoint",

@@ -27,7 +27,7 @@ _log = logging.getLogger("zoo")
 _NAME = re.compile(r"model\.ckpt-(\d+)")
 
 
-class NonFiniteCheckpointError(ValueError):
+class NonFiniteCheckpointError(ArithmeticError):
     """A variable holds NaN or Inf, so the checkpoint is not written."""
 
 

@@ -184,7 +184,7 @@ class RunFolder:
             return "No checkpoint was kept (no folder)."
         try:
             self.checkpoints.wait()
-        except (ValueError, OSError) as error:
+        except (ArithmeticError, OSError) as error:
             _log.warning("%s", error)
         entries = self.checkpoints.entries()
         return f"The last good checkpoint is {entries[-1].path}." if entries else "There is no checkpoint yet."
