@@ -7,6 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zoo.nets.densenet import densenet as densenet
+    from zoo.nets.densenet import densenet121 as densenet121
+    from zoo.nets.densenet import densenet161 as densenet161
+    from zoo.nets.densenet import densenet169 as densenet169
+    from zoo.nets.densenet import densenet201 as densenet201
+    from zoo.nets.densenet import densenet264 as densenet264
+    from zoo.nets.densenet import densenet_cifar as densenet_cifar
+    from zoo.nets.inception_v3 import inception_v3 as inception_v3
     from zoo.nets.lenet5 import lenet5 as lenet5
     from zoo.nets.sequence_tagger import row_classifier as row_classifier
     from zoo.nets.sequence_tagger import sequence_tagger as sequence_tagger
@@ -15,6 +23,19 @@ if TYPE_CHECKING:
     from zoo.registry import create as create
     from zoo.registry import list_nets as list_nets
     from zoo.registry import register_net as register_net
+    from zoo.scoping import AUTO_REUSE as AUTO_REUSE
+    from zoo.scoping import Model as Model
+    from zoo.scoping import ScopeError as ScopeError
+    from zoo.scoping import add_arg_scope as add_arg_scope
+    from zoo.scoping import add_to_collection as add_to_collection
+    from zoo.scoping import arg_scope as arg_scope
+    from zoo.scoping import get_collection as get_collection
+    from zoo.scoping import get_variable as get_variable
+    from zoo.scoping import get_variable_scope as get_variable_scope
+    from zoo.scoping import no_regularizer as no_regularizer
+    from zoo.scoping import register_function as register_function
+    from zoo.scoping import variable_scope as variable_scope
+    from zoo.scoping import variable_store as variable_store
 
 __version__ = "0.1.0"
 
@@ -45,6 +66,14 @@ _NAMES = {
     "create": "zoo.registry",
     "list_nets": "zoo.registry",
     "register_net": "zoo.registry",
+    "densenet": "zoo.nets.densenet",
+    "densenet121": "zoo.nets.densenet",
+    "densenet161": "zoo.nets.densenet",
+    "densenet169": "zoo.nets.densenet",
+    "densenet201": "zoo.nets.densenet",
+    "densenet264": "zoo.nets.densenet",
+    "densenet_cifar": "zoo.nets.densenet",
+    "inception_v3": "zoo.nets.inception_v3",
     "lenet5": "zoo.nets.lenet5",
     "row_classifier": "zoo.nets.sequence_tagger",
     "sequence_tagger": "zoo.nets.sequence_tagger",

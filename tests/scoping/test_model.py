@@ -180,6 +180,7 @@ def test_foreign_code_runs_inside():
         for policy in ("float32", "mixed_bfloat16"):
             model = compiled(zoo.Model(network, dtype=policy, seed=1))
             losses = model.fit(x, y, epochs=10, verbose=0).history["loss"]
+            assert {w.dtype for w in model.weights} == {"float32"}
             assert model.variable_names == names
             assert losses[-1] < losses[0]
 
@@ -225,3 +226,21 @@ def test_summary_is_nested_by_scope():
     assert "(None, 8)" in row[next(k for k in row if k.strip() == "fc1")]
     assert row[next(k for k in row if k.strip() == "fc2")].split("│")[-2].strip() == "no"
     assert "Trainable: 32. Not trainable: 44." in text
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_foreign_weight_decay_reaches_the_losses(policy):
+    import tf_slim
+
+    def network(x, *, is_training=False):
+        with tf_slim.arg_scope([tf_slim.fully_connected], weights_regularizer=tf_slim.l2_regularizer(0.5)):
+            x = tf_slim.fully_connected(x, 4, scope="fc1")
+        return tf_slim.fully_connected(x, 4, scope="fc2")
+
+    model = zoo.Model(network, input_shape=(3,), dtype=policy)
+    assert len(model.losses) == 1
+    np.testing.assert_allclose(model.losses[0], 0.25 * np.sum(model.variable("fc1/weights").numpy() ** 2), rtol=1e-6)
+    with zoo.variable_store() as store:
+        network(tf.ones([2, 3]))
+        assert len(zoo.get_collection(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES)) == 1
+    assert len(store.variables) == 4

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from zoo.scoping.foreign import hook_legacy_layers
+
 VariableScope = tf.compat.v1.VariableScope
 get_variable_scope = tf.compat.v1.get_variable_scope
 
@@ -41,6 +43,9 @@ class Store(Protocol):
     def create(self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any) -> Any:
         """Makes the variable `name` and returns it."""
 
+    def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
+        """Adds the regularizer's loss of the variable of that full name, once."""
+
     def is_frozen(self, scope: str) -> bool:
         """Whether the scope of that full name is frozen."""
 
@@ -56,6 +61,7 @@ class Frame:
         self.seen: dict[str, str] = {}
         self.collections: dict[Any, list[Any]] = {}
         self.native = False
+        self.last = ""
         self.creating: str | None = None
         self._run_seed: tf.Tensor | None = None
         self._draws = 0
@@ -276,10 +282,17 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
     bound.update(bound.pop("rest", {}))
     if tf.executing_eagerly():
         bound["reuse"] = get_variable_scope().reuse
+    half = frame.store.compute_dtype
+    foreign = not frame.native and half in ("bfloat16", "float16")
+    asked_half = foreign and bound.get("dtype") is not None and tf.as_dtype(bound["dtype"]) == half
+    if asked_half:
+        bound["dtype"] = tf.float32  # the variable stays float32; the caller gets what it asked for
     variable = frame.get(name, **{k: bound.get(k) for k in _GETTER_ARGUMENTS})
-    foreign = not frame.native and frame.store.compute_dtype in ("bfloat16", "float16")
-    if foreign and variable.shape.rank >= 2 and variable.dtype.base_dtype == tf.float32:
-        return tf.cast(variable, frame.store.compute_dtype)
+    if not frame.native:
+        hook_legacy_layers()
+        frame.last = name
+    if asked_half or (foreign and variable.shape.rank >= 2 and variable.dtype.base_dtype == tf.float32):
+        return tf.cast(variable, half)
     return variable
 
 

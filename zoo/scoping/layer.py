@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import keras
+import tensorflow as tf
 
 if TYPE_CHECKING:
     from zoo.scoping.model import Model
@@ -84,3 +86,22 @@ def load_named(layer: Any, store: Any, scope: str) -> None:
                 "Build the model with the options it was saved with, or pass skip_mismatch=True."
             )
         weight.assign(store[name])
+
+
+def aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:
+    """How replicas agree on an assigned value: the mean of statistics, the first replica's counters."""
+    if asked not in (None, tf.VariableAggregation.NONE):
+        return tf.VariableAggregation(asked).name.lower() if not isinstance(asked, str) else asked
+    if trainable:
+        return "none"
+    return "mean" if dtype.is_floating else "only_first_replica"
+
+
+def loss_of(regularizer: Callable[[Any], Any]) -> Callable[[Any], tf.Tensor]:
+    """A TF1 regularizer as Keras calls it."""
+
+    def loss(variable: Any) -> tf.Tensor:
+        value = regularizer(tf.convert_to_tensor(variable))
+        return tf.zeros([]) if value is None else value  # slim's regularizers of scale 0 give None
+
+    return loss

@@ -16,7 +16,7 @@ from zoo.scoping.features import BottleneckMixin, Features
 from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
-from zoo.scoping.layer import Scope, attach
+from zoo.scoping.layer import Scope, aggregation, attach, loss_of
 from zoo.scoping.saving import SavingMixin
 from zoo.scoping.specs import as_specs, spec_of
 from zoo.scoping.summary import summary_text
@@ -141,7 +141,6 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         scope, _, leaf = name.rpartition("/")
         trainable = how["trainable"] is not False
         owner = self._scope(scope)
-        regularizer = how["regularizer"]
         above = scope.rpartition("/")[0]  # Keras adds the last part
         with tf.init_scope(), tf.compat.v1.name_scope(f"{above}/" if above else None):
             weight = owner.add_weight(
@@ -150,20 +149,24 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
                 dtype=dtype.name,
                 trainable=trainable,
                 autocast=False,
-                regularizer=None
-                if regularizer is None
-                else lambda v: _value_or_zero(regularizer(tf.convert_to_tensor(v))),
                 constraint=how["constraint"],
-                aggregation=_aggregation(how["aggregation"], trainable, dtype),
+                aggregation=aggregation(how["aggregation"], trainable, dtype),
                 name=leaf,
             )
         raw = weight._value  # the tf.Variable itself: `value` is a cast copy inside another layer's autocast scope
         self.book.weights[name] = weight
         self.book.raw[name] = raw
         attach(owner, leaf, weight)
+        if how["regularizer"] is not None:
+            self.regularize(name, how["regularizer"])
         for key in how["collections"] or default_collections(trainable):
             self.book.collections.setdefault(key, []).append(raw)
         return raw
+
+    def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
+        """Adds the regularizer's loss of the variable of that full name to `losses`, once."""
+        if self.book.building:
+            self.book.weights[name].regularizer = loss_of(regularizer)
 
     def _scope(self, path: str) -> Model | Scope:
         """The sublayer of a scope, made with its parents when new."""
@@ -334,16 +337,3 @@ def _real_variables() -> Iterator[None]:
         yield
     finally:
         global_state.set_global_attribute("stateless_scope", scope)
-
-
-def _aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:
-    """How replicas agree on an assigned value: the mean of statistics, the first replica's counters."""
-    if asked not in (None, tf.VariableAggregation.NONE):
-        return tf.VariableAggregation(asked).name.lower() if not isinstance(asked, str) else asked
-    if trainable:
-        return "none"
-    return "mean" if dtype.is_floating else "only_first_replica"
-
-
-def _value_or_zero(loss: tf.Tensor | None) -> tf.Tensor:
-    return tf.zeros([]) if loss is None else loss

@@ -166,6 +166,7 @@ class variable_store:  # noqa: N801 - used like a function
     def __init__(self, seed: int | None = None) -> None:
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.variables: dict[str, tf.Variable] = {}
+        self._regularized: set[str] = set()
         self._frame = Frame(self)
         self._generator = tf.random.Generator.from_seed(self.seed)
         self._entered: list[contextlib.AbstractContextManager[Frame]] = []
@@ -198,10 +199,16 @@ class variable_store:  # noqa: N801 - used like a function
         for key in how["collections"] or default_collections(trainable):
             self._frame.collections.setdefault(key, []).append(variable)
         if how["regularizer"] is not None:
-            loss = how["regularizer"](variable)
+            self.regularize(name, how["regularizer"])
+        return variable
+
+    def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
+        """Adds the regularizer's loss of the variable of that full name, once."""
+        if name not in self._regularized:
+            self._regularized.add(name)
+            loss = regularizer(self.variables[name])
             if loss is not None:
                 self._frame.collections.setdefault(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES, []).append(loss)
-        return variable
 
     def is_frozen(self, scope: str) -> bool:
         """A store freezes nothing."""
