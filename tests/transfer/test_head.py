@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from zoo.transfer.head import (
-    Head,
-    Scaling,
-    _folds,
-    _subsample,
-    calibrate,
-    candidates_of,
-    fit_head,
-    signed_root,
-    softmax,
-)
+from zoo.transfer.head import Head, Scaling, calibrate, fit_head, signed_root, softmax
+from zoo.transfer.select import choose_end_points, combinations, make_folds, subsample
 
 
 def blobs(count, classes, width, spread, seed=0):
@@ -36,25 +27,45 @@ def data():
 
 def test_auto_chooses_the_end_point_that_carries_the_classes(data):
     features, labels, classes = data
-    head, tried = fit_head(features, labels, classes, candidates=candidates_of(["noise", "good"]))
+    head, tried = fit_head(features, labels, classes, candidates=combinations(["noise", "good"]))
     assert "good" in head.end_points
-    assert len(tried) == 3 * 4
-    by_name = {choice.end_points: choice.accuracy for choice in tried}
-    assert by_name["good",] > 0.9 > 0.5 > by_name["noise",]
+    lines = {choice.end_points: choice for choice in tried if choice.stage == "end points"}
+    assert set(lines) == {("noise",), ("good",), ("noise", "good")}
+    assert lines["good",].accuracy > 0.9 > 0.5 > lines["noise",].accuracy
+    assert [choice.penalty for choice in tried if choice.stage == "penalty"] == [1, 3, 10, 30, 100]
     new, new_labels = blobs(200, 4, 40, 1.0, seed=1)
     features = {"good": new, "noise": np.ones((200, 60), np.float32)}
     assert (head.logits(features).argmax(1) == new_labels).mean() > 0.9
 
 
-def test_wide_features_give_the_regression_of_the_unrotated_ones(data):
+def test_left_out_residuals_are_those_of_fitting_again():
+    x, labels = blobs(60, 3, 100, 1.0)
+    scaled = Scaling.fit(x)(x)[:, None]
+    parts = make_folds(labels, None, 5, seed=0)
+    [line] = choose_end_points({"x": scaled}, labels, [("x",)], parts)
+    values, vectors = np.linalg.eigh(scaled[:, 0].astype(np.float64) @ scaled[:, 0].T.astype(np.float64))
+    kept = values > values[-1] * 1e-6
+    z = vectors[:, kept] * values[kept] ** 0.375  # half of POWER
+    ridge = line.penalty * np.mean(values[kept] ** 0.75)
+    targets, error = np.eye(3)[labels] - np.eye(3)[labels].mean(0), 0.0
+    for train, held_out in parts:
+        w = np.linalg.solve(z[train].T @ z[train] + ridge * np.eye(z.shape[1]), z[train].T @ targets[train])
+        error += np.square(targets[held_out] - z[held_out] @ w).sum()
+    assert line.loss == pytest.approx(error / 60, rel=1e-6)
+
+
+def test_folded_weights_are_the_regression_on_flattened_features(data):
     features, labels, classes = data
-    few = slice(0, 24)  # fewer pictures than features
-    head, _ = fit_head({"good": features["good"][few]}, labels[few], classes, penalties=(10.0,))
-    x = Scaling.fit(features["good"][few])(features["good"][few]).astype(np.float64)
-    plain = LogisticRegression(C=10.0, max_iter=5000, tol=1e-8).fit(x, labels[few])
-    ours = head.probabilities({"good": features["good"]})
-    theirs = plain.predict_proba(Scaling.fit(features["good"][few])(features["good"]))
-    np.testing.assert_allclose(ours, theirs, atol=2e-3)
+    for count in (24, 120):  # fewer and more pictures than features
+        x = features["good"][:count]
+        head, _ = fit_head({"good": x}, labels[:count], classes, penalties=(10.0,))
+        scaled = Scaling.fit(x)(x).astype(np.float64)
+        _, s, basis = np.linalg.svd(scaled, full_matrices=False)
+        kept = s**2 > s[0] ** 2 * 1e-6
+        z = scaled @ basis[kept].T * s[kept] ** -0.25  # variances to the power .75
+        z /= np.sqrt(np.square(z).sum(1).mean())
+        plain = LogisticRegression(C=10.0, max_iter=5000, tol=1e-8).fit(z, labels[:count])
+        np.testing.assert_allclose(head.probabilities({"good": x}), plain.predict_proba(z), atol=5e-3)
 
 
 def test_two_classes_and_a_class_without_training_pictures(data):
@@ -64,9 +75,6 @@ def test_two_classes_and_a_class_without_training_pictures(data):
     p = head.probabilities({"good": features["good"][two]})
     assert p.shape == (60, 3) and (p.argmax(1) == labels[two]).mean() > 0.95
     assert p[:, 2].max() < 1e-6
-    plain = LogisticRegression(C=head.penalty, max_iter=5000, tol=1e-8)
-    x = Scaling.fit(features["good"][two])(features["good"][two])
-    np.testing.assert_allclose(p[:, :2], plain.fit(x, labels[two]).predict_proba(x), atol=2e-3)
 
 
 def test_the_same_seed_gives_the_same_bits(data):
@@ -100,15 +108,15 @@ def test_balance_helps_the_rare_class():
 def test_duplicates_stay_in_one_fold():
     groups = np.repeat(np.arange(20), 3)
     labels = np.repeat(np.arange(20) % 2, 3)
-    for train, held_out in _folds(labels, groups, 5, seed=0):
+    for train, held_out in make_folds(labels, groups, 5, seed=0):
         assert not set(groups[train]) & set(groups[held_out])
 
 
 def test_a_subsample_keeps_shares_and_rare_classes():
     labels = np.array([0] * 9000 + [1] * 900 + [2] * 3)
-    chosen = labels[_subsample(labels, 1000, seed=0)]
-    assert 900 <= len(chosen) <= 1010
-    assert (chosen == 2).sum() == 2 and 80 <= (chosen == 1).sum() <= 100
+    chosen = labels[subsample(labels, 1000, seed=0)]
+    assert 990 <= len(chosen) <= 1010
+    assert (chosen == 2).sum() == 2 and 85 <= (chosen == 1).sum() <= 100
 
 
 def test_calibration_finds_the_temperature(data):

@@ -1,10 +1,8 @@
 """The head: softmax regression on pooled features, with everything about it chosen inside the training part.
 
-Pooled features are made comparable first: signed square root (activations are skewed), centred, divided by the root of
-their deviation (half-way to standardising, so that quiet channels do not shout), each end point scaled to mean squared
-norm 1. Then scikit-learn's L-BFGS fits the regression. Cross-validation runs on the Gram matrix of the
-pictures, ``K = X X^T``: its eigenvectors are an exact rotation of the features, so that trying many end points and
-penalties costs seconds even where the features are thousands wide.
+Pooled features are made comparable first: signed square root (activations are skewed), standardised, each end point
+scaled to rows of mean squared norm 1; then the spectrum of the training pictures is flattened half-way
+(``select.POWER``). All that is linear but for the root, and goes into one weight matrix. scikit-learn's L-BFGS fits.
 """
 
 import dataclasses
@@ -13,19 +11,21 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from zoo.transfer.bottlenecks import write_atomically
+from zoo.transfer.select import POWER, Choice, choose_end_points, make_folds, subsample
 
 FORMAT = 1
-PENALTIES = (3.0, 10.0, 30.0, 100.0)
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
+WORK = 2e9  # multiplications of one L-BFGS iteration, at most
 ROOT_SHIFT = 1e-3  # keeps the slope of the square root finite, so that fine-tuning can pass through it
 
 
-def signed_root(x: Any) -> Any:
-    """Returns ``sign(x) (sqrt(|x| + e) - sqrt(e))`` with e = ROOT_SHIFT; arrays of NumPy, any shape."""
+def signed_root(x: np.ndarray) -> np.ndarray:
+    """Returns ``sign(x) (sqrt(|x| + e) - sqrt(e))`` with e = ROOT_SHIFT, as the network ``retrained`` does."""
     return np.sign(x) * (np.sqrt(np.abs(x) + ROOT_SHIFT) - np.sqrt(ROOT_SHIFT))
 
 
@@ -46,12 +46,12 @@ class Scaling:
         """Measures the training pictures' features [N, C]."""
         rooted = signed_root(features.astype(np.float64))
         shift, deviation = rooted.mean(0), rooted.std(0)
-        scale = 1.0 / np.sqrt(deviation * deviation.mean() + 1e-12)
+        scale = 1.0 / (deviation + 0.02 * deviation.mean() + 1e-9)
         norm = np.sqrt(np.square((rooted - shift) * scale).sum(1).mean())
         return cls(shift.astype(np.float32), (scale / max(norm, 1e-6)).astype(np.float32))
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Scales features [N, C] -> float32 [N, C]."""
+        """Scales features [..., C] -> float32 [..., C]."""
         return ((signed_root(features) - self.shift) * self.scale).astype(np.float32)
 
 
@@ -121,27 +121,8 @@ class Head:
             raise ValueError(f"{path} is not a head that `zoo retrain` wrote ({error}).") from error
         if plain.pop("format", None) != FORMAT:
             raise ValueError(f"{path} was written by a newer zoo; update zoo to read it.")
-        values: dict[str, Any] = {**plain, **arrays}
-        return cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in values.items()})
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """One line of the cross-validation: what was tried and how it did.
-
-    Args:
-        end_points: The end points tried.
-        penalty: The C tried.
-        accuracy: Share of left-out training pictures that were right.
-        loss: Their mean cross-entropy.
-        error: Standard error of the accuracy.
-    """
-
-    end_points: tuple[str, ...]
-    penalty: float
-    accuracy: float
-    loss: float
-    error: float
+        names, classes = tuple(plain["end_points"]), tuple(plain["classes"])
+        return cls(names, classes, penalty=plain["penalty"], temperature=plain["temperature"], **arrays)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -149,11 +130,6 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     shifted = np.asarray(logits, np.float64)
     shifted = np.exp(shifted - shifted.max(-1, keepdims=True))
     return shifted / shifted.sum(-1, keepdims=True)
-
-
-def candidates_of(end_points: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns what ``auto`` tries: each end point, and each pair side by side."""
-    return [(name,) for name in end_points] + list(itertools.combinations(end_points, 2))
 
 
 def fit_head(
@@ -175,11 +151,11 @@ def fit_head(
         features: End point -> [N, C]; or [N, V, C] with V views of each picture: all views train, view 0 is judged.
         labels: [N] class indices.
         classes: The labels' names, K of them.
-        candidates: Groups of end points to try; each end point alone when None.
-        penalties: Values of C to try.
+        candidates: Combinations of end points to choose among; by default each end point alone.
+        penalties: Values of C to choose among.
         groups: [N]; pictures of one group (near-duplicates) stay in one fold.
         balance: Weighs pictures so that every class counts alike.
-        folds: Folds of the cross-validation; fewer where a class has fewer pictures.
+        folds: Folds of the cross-validation.
         seed: Seed of the folds.
         max_rows: The choice looks at so many pictures at most; the final fit uses all.
 
@@ -196,121 +172,97 @@ def fit_head(
         raise ValueError(f"Features must have a row for each of the {len(labels)} labels. Received: {shapes}")
     if len(np.unique(labels)) < 2:
         raise ValueError(f"A classifier needs pictures of at least two classes. Received: {len(np.unique(labels))}")
-    candidates = list(candidates or [(name,) for name in features])
-    scalings = {name: Scaling.fit(rows.reshape(-1, rows.shape[2])) for name, rows in views.items()}
-    tried = []
-    if len(candidates) * len(penalties) > 1:
-        tried = _cross_validate(views, labels, scalings, candidates, penalties, groups, balance, folds, seed, max_rows)
-    best = max(tried, key=lambda choice: (choice.accuracy, -choice.loss), default=None)
-    end_points, penalty = (best.end_points, best.penalty) if best else (candidates[0], float(penalties[0]))
-    share = 1 / np.sqrt(len(end_points))
-    x = np.concatenate([scalings[n](views[n].reshape(-1, views[n].shape[2])) * share for n in end_points], 1)
-    per_picture = next(iter(views.values())).shape[1]
-    weights, bias = _softmax_regression(x, np.repeat(labels, per_picture), len(classes), penalty / per_picture, balance)
+    candidates = [tuple(c) for c in candidates or [(name,) for name in features]]
+    used = dict.fromkeys(itertools.chain(*candidates))
+    scalings = {name: Scaling.fit(views[name].reshape(-1, views[name].shape[2])) for name in used}
+    scaled = {name: scalings[name](views[name]) for name in used}
+    chosen = subsample(labels, max_rows, seed)
+    parts = make_folds(labels[chosen], None if groups is None else np.asarray(groups)[chosen], folds, seed)
+    tried: list[Choice] = []
+    end_points, penalty = candidates[0], float(penalties[len(penalties) // 2])
+    with threadpool_limits(1, "blas"):  # the matrices are small: threads cost more than they bring
+        if parts and len(candidates) > 1:
+            some = {name: rows[chosen] for name, rows in scaled.items()}
+            tried += choose_end_points(some, labels[chosen], candidates, parts)
+            end_points = min(tried, key=lambda choice: choice.loss).end_points
+        share = np.float32(1 / np.sqrt(len(end_points)))
+        x = np.concatenate([scaled[name] * share for name in end_points], 2)
+        rotation = _flatten_spectrum(x.reshape(-1, x.shape[2]), len(classes))
+        z = x @ rotation
+        if parts and len(penalties) > 1:
+            lines = _try_penalties(z[chosen], labels[chosen], end_points, penalties, parts, balance)
+            penalty = max(lines, key=lambda choice: (choice.accuracy, -choice.loss)).penalty
+            tried += lines
+        weights, bias = _softmax_regression(z, labels, len(classes), penalty, balance)
     head = Head(
         end_points=end_points,
         classes=tuple(classes),
-        shift=np.concatenate([scalings[n].shift for n in end_points]),
-        scale=np.concatenate([scalings[n].scale * np.float32(share) for n in end_points]),
-        weights=weights.astype(np.float32),
+        shift=np.concatenate([scalings[name].shift for name in end_points]),
+        scale=np.concatenate([scalings[name].scale * share for name in end_points]),
+        weights=(rotation @ weights).astype(np.float32),
         bias=bias.astype(np.float32),
         penalty=penalty,
     )
     return head, tried
 
 
+def _flatten_spectrum(x: np.ndarray, num_classes: int) -> np.ndarray:
+    """Returns the map [D, R] onto principal directions whose variances are raised to POWER, rows of mean norm 1."""
+    x = x.astype(np.float64)
+    if len(x) <= x.shape[1]:
+        values, vectors = np.linalg.eigh(x @ x.T)
+        vectors = x.T @ (vectors / np.sqrt(np.maximum(values, values[-1] * 1e-12)))
+    else:
+        values, vectors = np.linalg.eigh(x.T @ x)
+    most = max(64, int(WORK / (len(x) * num_classes)))  # with very many classes the leading directions must do
+    kept = np.flatnonzero(values > values[-1] * 1e-6)[-most:]
+    flat = vectors[:, kept] * values[kept] ** ((POWER - 1) / 2)
+    return flat / np.sqrt(np.sum(values[kept] ** POWER) / len(x))
+
+
+def _try_penalties(
+    z: np.ndarray,
+    labels: np.ndarray,
+    end_points: tuple[str, ...],
+    penalties: Sequence[float],
+    parts: Sequence[tuple[np.ndarray, np.ndarray]],
+    balance: bool,
+) -> list[Choice]:
+    """Cross-validates the softmax regression for each penalty."""
+    lines, classes = [], int(labels.max()) + 1
+    for penalty in penalties:
+        right, loss, count = 0, 0.0, 0
+        for train, held_out in parts:
+            weights, bias = _softmax_regression(z[train], labels[train], classes, penalty, balance, 1e-3)
+            p = softmax(z[held_out, 0] @ weights + bias)
+            right += int((p.argmax(1) == labels[held_out]).sum())
+            loss -= float(np.log(np.maximum(p[np.arange(len(p)), labels[held_out]], 1e-12)).sum())
+            count += len(held_out)
+        lines.append(Choice(end_points, float(penalty), right / count, loss / count, "penalty"))
+    return lines
+
+
 def _softmax_regression(
-    x: np.ndarray, labels: np.ndarray, num_classes: int, penalty: float, balance: bool, tolerance: float = 1e-5
+    z: np.ndarray, labels: np.ndarray, num_classes: int, penalty: float, balance: bool, tolerance: float = 1e-4
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fits W [D, K] and b [K]; rotates wide features into the span of the rows first, which is exact under L2."""
+    """Fits W [R, K] and b [K] to rows z [N, V, R]; V views of a picture weigh as much as one."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    basis = None
-    if x.shape[1] > x.shape[0]:
-        basis = np.linalg.qr(x.T)[0]  # [D, N]
-        x = x @ basis
-    model = LogisticRegression(C=penalty, max_iter=1000, tol=tolerance, class_weight="balanced" if balance else None)
+    views, width = z.shape[1:]
+    stretch = np.sqrt(width)  # unit variance a direction: L-BFGS' tolerance means the same for any width
+    model = LogisticRegression(
+        C=penalty / (width * views), max_iter=500, tol=tolerance, class_weight="balanced" if balance else None
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(x, labels)
-    coefficients, intercept = model.coef_, model.intercept_
-    if len(model.classes_) == 2:  # scikit-learn keeps one column for two classes: logits +-z/2 are the same model
+        model.fit(z.reshape(-1, width) * stretch, np.repeat(labels, views))
+    coefficients, intercept = model.coef_ * stretch, model.intercept_
+    if len(model.classes_) == 2:  # scikit-learn keeps one column for two classes: logits +-t/2 are the same model
         coefficients, intercept = np.concatenate([-coefficients, coefficients]) / 2, np.array([-1, 1]) * intercept / 2
-    rotated = coefficients.T if basis is None else basis @ coefficients.T
-    weights, bias = np.zeros((len(rotated), num_classes)), np.full(num_classes, -30.0)
-    weights[:, model.classes_], bias[model.classes_] = rotated, intercept  # a class without pictures gets nothing
+    weights, bias = np.zeros((width, num_classes)), np.full(num_classes, -30.0)
+    weights[:, model.classes_], bias[model.classes_] = coefficients.T, intercept  # no picture, no chance
     return weights, bias
-
-
-def _cross_validate(
-    views: Mapping[str, np.ndarray],
-    labels: np.ndarray,
-    scalings: Mapping[str, Scaling],
-    candidates: Sequence[tuple[str, ...]],
-    penalties: Sequence[float],
-    groups: np.ndarray | None,
-    balance: bool,
-    folds: int,
-    seed: int,
-    max_rows: int,
-) -> list[Choice]:
-    """Tries every candidate with every penalty on the same folds."""
-    chosen = _subsample(labels, max_rows, seed)
-    y = labels[chosen]
-    parts = _folds(y, None if groups is None else np.asarray(groups)[chosen], folds, seed)
-    if not parts:
-        return []
-    grams, num_views = {}, next(iter(views.values())).shape[1]
-    for name in dict.fromkeys(itertools.chain(*candidates)):
-        rows = views[name][chosen]
-        x = scalings[name](rows.reshape(-1, rows.shape[2])).astype(np.float64)
-        grams[name] = x @ x.T
-    tried = []
-    for end_points in candidates:
-        gram = sum(grams[name] for name in end_points) / len(end_points)
-        values, vectors = np.linalg.eigh(gram)
-        keep = values > values[-1] * 1e-7
-        z = (vectors[:, keep] * np.sqrt(values[keep])).reshape(len(y), num_views, -1).astype(np.float32)
-        for penalty in penalties:
-            right, losses = np.zeros(len(y), bool), np.zeros(len(y))
-            for train, held_out in parts:
-                x, t = z[train].reshape(-1, z.shape[2]), np.repeat(y[train], num_views)
-                weights, bias = _softmax_regression(x, t, int(y.max()) + 1, penalty / num_views, balance, 1e-2)
-                p = softmax(z[held_out, 0] @ weights + bias)
-                right[held_out] = p.argmax(1) == y[held_out]
-                losses[held_out] = -np.log(np.maximum(p[np.arange(len(p)), y[held_out]], 1e-12))
-            judged = np.concatenate([held_out for _, held_out in parts])
-            accuracy = float(right[judged].mean())
-            error = float(np.sqrt(accuracy * (1 - accuracy) / len(judged)))
-            tried.append(Choice(tuple(end_points), float(penalty), accuracy, float(losses[judged].mean()), error))
-    return tried
-
-
-def _subsample(labels: np.ndarray, limit: int, seed: int) -> np.ndarray:
-    """Returns the indices of at most ``limit`` pictures, each class in its share, at least two of each."""
-    if len(labels) <= limit:
-        return np.arange(len(labels))
-    order = np.random.default_rng(seed).permutation(len(labels))
-    rank = np.empty(len(labels), int)
-    for label in np.unique(labels):
-        of_class = order[labels[order] == label]
-        rank[of_class] = np.arange(len(of_class))
-    share = limit / len(labels)
-    counts = np.bincount(labels)[labels]
-    return np.flatnonzero(rank < np.maximum(np.round(counts * share), 2))
-
-
-def _folds(labels: np.ndarray, groups: np.ndarray | None, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Returns stratified folds (train, held out) that keep groups together; none when a class would vanish."""
-    from sklearn.model_selection import StratifiedGroupKFold
-
-    groups = np.arange(len(labels)) if groups is None else groups
-    splitter = StratifiedGroupKFold(max(2, min(folds, len(np.unique(groups)))), shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a class with fewer pictures than folds
-        parts = list(splitter.split(labels, labels, groups))
-    return [(train, held) for train, held in parts if len(held) and len(np.unique(labels[train])) > 1]
 
 
 def calibrate(head: Head, features: Mapping[str, np.ndarray], labels: np.ndarray) -> Head:

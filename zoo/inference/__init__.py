@@ -1,0 +1,1 @@
+"""Networks in service: folding, prediction, export."""

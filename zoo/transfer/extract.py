@@ -1,0 +1,158 @@
+"""Pooled features of pictures: read in parallel, run through the trunk in batches, kept in the cache."""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.nets.retrained import pooled
+from zoo.transfer.bottlenecks import BottleneckCache
+from zoo.transfer.pictures import Reader
+from zoo.transfer.trunk import Trunk
+
+Progress = Callable[[int, int], None]
+Features = dict[str, np.ndarray]
+
+
+def default_cache() -> Path:
+    """Returns the folder of all bottleneck caches: ``$ZOO_CACHE/bottlenecks``, or below the user's cache folder."""
+    root = os.environ.get("ZOO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zoo"
+    return Path(root) / "bottlenecks"
+
+
+class Extractor:
+    """Gives pooled features of pictures, from the cache where they are there.
+
+    Args:
+        trunk: The trained network, or any callable from a batch of images to a dict of pooled features [N, C].
+        reader: How pictures are read.
+        cache: Folder of the caches.
+        digest: Hash of what ``trunk`` computes; needed with a plain callable.
+        batch_size: Pictures at a time; smaller batches are filled up, so that a picture's features never depend on
+            its company.
+        workers: Threads that read pictures; one a CPU by default.
+    """
+
+    def __init__(
+        self,
+        trunk: Trunk | Callable[[np.ndarray], Mapping[str, Any]],
+        reader: Reader,
+        cache: str | Path | None = None,
+        *,
+        digest: str = "",
+        batch_size: int = 16,
+        workers: int | None = None,
+    ) -> None:
+        self.digest = trunk.digest if isinstance(trunk, Trunk) else digest
+        if not self.digest:
+            raise ValueError("A callable needs digest=, the hash of its weights: features are cached under it.")
+        self.trunk, self.reader, self.batch_size = trunk, reader, batch_size
+        self.cache = Path(cache) if cache is not None else default_cache()
+        self.workers = workers or os.cpu_count() or 1
+        self._functions: dict[tuple[str, ...], Callable[[np.ndarray], Mapping[str, Any]]] = {}
+
+    def features(
+        self,
+        files: Mapping[str, str | Path],
+        end_points: Sequence[str],
+        *,
+        view: int = 0,
+        progress: Progress | None = None,
+    ) -> "Rows":
+        """Makes sure that all features are in the cache.
+
+        Args:
+            files: Content hash (SHA-256, hexadecimal) -> file.
+            end_points: Names of the end points.
+            view: Number of the view, see ``Reader.view``.
+            progress: Called with (pictures done, pictures to do).
+
+        Returns:
+            The features, read from the disk when asked for.
+
+        Raises:
+            OSError: A file is gone.
+            ValueError: A file changed since it was hashed, or the trunk gave numbers that are not finite.
+        """
+        cache = BottleneckCache(self.cache, self.settings(view))
+        missing = cache.missing(files, end_points)
+        done = 0
+        if progress:
+            progress(0, len(missing))
+        for keys, images in self._batches(missing, files, view):
+            filled = np.concatenate([images, np.zeros((self.batch_size - len(keys), *images.shape[1:]), np.float32)])
+            found = self._run(filled, tuple(end_points))
+            rows = {name: np.asarray(found[name], np.float32)[: len(keys)] for name in end_points}
+            for name, values in rows.items():
+                if not np.isfinite(values).all():
+                    bad = keys[int(np.flatnonzero(~np.isfinite(values).all(1))[0])]
+                    raise ValueError(f"The trunk gives numbers that are not finite at {name} for {files[bad]}.")
+            cache.add(keys, rows)
+            done += len(keys)
+            if progress:
+                progress(done, len(missing))
+        cache.flush()
+        return Rows(cache, len(missing))
+
+    def settings(self, view: int) -> dict[str, Any]:
+        """What the features depend on besides the picture."""
+        return {"weights": self.digest, "reader": self.reader.to_dict(), "view": view, "batch_size": self.batch_size}
+
+    def _run(self, images: np.ndarray, end_points: tuple[str, ...]) -> Mapping[str, Any]:
+        if not isinstance(self.trunk, Trunk):
+            return self.trunk(images)
+        if end_points not in self._functions:
+            model = self.trunk.model
+
+            @tf.function
+            def run(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+                points = model.end_points(batch)
+                return {name: pooled(points[name]) for name in end_points}
+
+            self._functions[end_points] = run
+        return self._functions[end_points](tf.convert_to_tensor(images))
+
+    def _batches(
+        self, keys: Sequence[str], files: Mapping[str, str | Path], view: int
+    ) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Yields keys and prepared pictures, reading a few batches ahead."""
+
+        def read(key: str) -> np.ndarray:
+            data = Path(files[key]).read_bytes()
+            if hashlib.sha256(data).hexdigest() != key:
+                raise ValueError(f"{files[key]} changed while this run was reading it; run again.")
+            return self.reader.view(data, view, key)
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            waiting: list[tuple[str, Future[np.ndarray]]] = []
+            rest = iter(keys)
+            while True:
+                ahead = 3 * self.batch_size - len(waiting)
+                waiting += [(key, pool.submit(read, key)) for key in itertools.islice(rest, ahead)]
+                if not waiting:
+                    return
+                batch, waiting = waiting[: self.batch_size], waiting[self.batch_size :]
+                yield [key for key, _ in batch], np.stack([future.result() for _, future in batch])
+
+
+class Rows:
+    """Features in the cache.
+
+    Args:
+        cache: The cache.
+        computed: How many pictures had to go through the trunk.
+    """
+
+    def __init__(self, cache: BottleneckCache, computed: int) -> None:
+        self.cache = cache
+        self.computed = computed
+
+    def read(self, keys: Sequence[str], end_points: Sequence[str]) -> Features:
+        """Returns end point -> float32 [len(keys), C]."""
+        return {name: self.cache.read(keys, name) for name in end_points}

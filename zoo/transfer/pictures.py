@@ -1,0 +1,93 @@
+"""One way from a picture file to a trunk's input, for extraction, training, prediction and the exported graph."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from zoo.data.decode import decode_image
+from zoo.data.images import WHITE, decode
+from zoo.data.preprocessing import Preprocessing
+
+FITS = ("pad", "stretch", "crop")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """How pictures are read: what is under transparent pixels, how they are turned, fitted and scaled.
+
+    Args:
+        preprocessing: Size and scale of the trunk's input.
+        background: RGB under transparent pixels and beside padded ones.
+        orient: Turn as the Exif block says.
+        fit: "pad" sets the whole picture on a square, "crop" takes the largest square in its middle, "stretch" lets
+            the resize change its proportions.
+
+    Raises:
+        ValueError: ``fit`` or the background is another.
+    """
+
+    preprocessing: Preprocessing
+    background: tuple[int, int, int] = WHITE
+    orient: bool = True
+    fit: str = "pad"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "background", tuple(self.background))
+        if self.fit not in FITS:
+            raise ValueError(f"fit must be one of {', '.join(FITS)}. Received: {self.fit!r}")
+        if len(self.background) != 3 or not all(0 <= level <= 255 for level in self.background):
+            raise ValueError(f"background takes three levels in 0..255. Received: {self.background!r}")
+
+    def read(self, data: bytes) -> np.ndarray:
+        """Decodes a file's bytes with Pillow and prepares the picture: float32 [height, width, channels]."""
+        return self.prepare(decode(data, background=self.background, orient=self.orient)).numpy()
+
+    def read_in_graph(self, data: tf.Tensor) -> tf.Tensor:
+        """Does the same to a string scalar with TensorFlow operations."""
+        return self.prepare(decode_image(data, background=self.background, orient=self.orient))
+
+    def prepare(self, pixels: Any) -> tf.Tensor:
+        """Fits and scales uint8 [H, W, 3] -> float32 [height, width, channels]."""
+        return self.preprocessing(self.to_fit(tf.convert_to_tensor(pixels)))
+
+    def to_fit(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Pads or crops uint8 [H, W, 3] to a square; leaves it with fit="stretch"."""
+        if self.fit == "stretch":
+            return pixels
+        height, width = tf.unstack(tf.shape(pixels)[:2])
+        if self.fit == "crop":
+            side = tf.minimum(height, width)
+            return tf.image.crop_to_bounding_box(pixels, (height - side) // 2, (width - side) // 2, side, side)
+        side = tf.maximum(height, width)
+        top, left = (side - height) // 2, (side - width) // 2
+        ground = tf.constant(self.background, tf.int32)
+        edges = [[top, side - height - top], [left, side - width - left], [0, 0]]
+        return tf.cast(tf.pad(tf.cast(pixels, tf.int32) - ground, edges) + ground, tf.uint8)
+
+    def view(self, data: bytes, number: int, key: str) -> np.ndarray:
+        """Prepares view ``number`` of a picture: 0 as it is, 1 its mirror image, 2 and more random crops and colours.
+
+        Args:
+            data: The file's bytes.
+            number: Of the view.
+            key: Content hash, the seed of the random views.
+        """
+        if number < 2:
+            prepared = self.read(data)
+            return prepared[:, ::-1] if number else prepared
+        pixels = self.to_fit(tf.convert_to_tensor(decode(data, background=self.background, orient=self.orient)))
+        seed = [int(key[:7], 16), number]
+        return self.preprocessing.distort(pixels, seed, min_area=0.4).numpy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        plain = {"background": list(self.background), "orient": self.orient, "fit": self.fit}
+        return {**plain, "preprocessing": self.preprocessing.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Reader":
+        """Reads what ``to_dict`` wrote."""
+        return cls(**{**values, "preprocessing": Preprocessing.from_dict(values["preprocessing"])})

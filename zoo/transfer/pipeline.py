@@ -1,0 +1,344 @@
+"""The whole job: from a folder of pictures to a run folder with a model, its evaluation and a report.
+
+Every stage writes what it made under a temporary name and renames it; every stage is deterministic. So a run that was
+killed is simply started again: what is expensive (features, fine-tuning) is found again, the rest is recomputed to
+the same bits.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.data.scan import Scan, scan_images
+from zoo.data.split import SETS, Split, split_scan
+from zoo.transfer.assemble import assemble
+from zoo.transfer.bottlenecks import write_atomically
+from zoo.transfer.evaluate import Evaluation, evaluate
+from zoo.transfer.extract import Extractor, Features, Rows
+from zoo.transfer.head import Head, calibrate, fit_head
+from zoo.transfer.pictures import Reader
+from zoo.transfer.report import write_report
+from zoo.transfer.run import Run, load_facts, save_run, write_predictions
+from zoo.transfer.select import combinations
+from zoo.transfer.settings import Settings
+from zoo.transfer.similar import near_duplicates
+from zoo.transfer.sources import as_files
+from zoo.transfer.suspicious import Decision, apply_decisions, find_suspicious, read_decisions, write_suspicious
+from zoo.transfer.trunk import Trunk, load_trunk
+
+EXPORT_CHECKED = 16  # pictures on which the exported model is compared with the training path
+ROWS_AT_A_TIME = 4096
+
+
+def retrain(
+    images: Any,
+    out: str | Path,
+    *,
+    cache: str | Path | None = None,
+    labels: Any = None,
+    batch_size: int = 16,
+    workers: int | None = None,
+    export: bool = True,
+    say: Callable[[str], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    **settings: Any,
+) -> Run:
+    """Retrains a network on pictures, evaluates it, and writes models and a report to a run folder.
+
+    Args:
+        images: A folder with a folder a class, a CSV of path,label, an array [N, H, W, 3] uint8 with ``labels``, or a
+            ``tf.data`` set of (picture, label) pairs.
+        out: The run folder. A run that is there is gone on with: what has not changed is reused.
+        cache: Folder of the bottleneck caches; see ``zoo.transfer.extract.default_cache``.
+        labels: Labels of an array, names or numbers.
+        batch_size: Pictures at a time in the trunk.
+        workers: Threads that read pictures.
+        export: Writes the SavedModel and the ``.keras`` file too.
+        say: Called with a line of text at each stage.
+        progress: Called with (stage, done, total).
+        **settings: The fields of ``Settings``.
+
+    Returns:
+        The run; ``run.model`` is trunk and head as one ``zoo.Model``.
+
+    Raises:
+        TypeError: There is no such setting.
+        ValueError: The pictures cannot be trained on, or a setting is out of its range.
+        FileNotFoundError: The pictures are not there.
+    """
+    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(Settings)})
+    if unknown:
+        known = ", ".join(field.name for field in dataclasses.fields(Settings))
+        raise TypeError(f"retrain has no setting {', '.join(unknown)}; there are {known}")
+    chosen = Settings(**settings)
+    if chosen.views < 0:
+        raise ValueError(f"views must be 0 or more. Received: {chosen.views}")
+    tell = say or (lambda text: None)
+    count = progress or (lambda stage, done, total: None)
+    folder = Path(out)
+    before = _prepare_folder(folder, chosen)
+
+    source = as_files(images, labels, folder)
+    scan = scan_images(
+        source,
+        layout=chosen.layout,
+        background=chosen.background,
+        orient=chosen.orient,
+        workers=workers,
+        progress=lambda done, total: count("scan", done, total),
+    )
+    scan.check(chosen.max_bad)
+    decisions = read_decisions(folder / "suspicious.csv")
+    scan = apply_decisions(scan, decisions)
+    scan.save(folder / "scan.json")
+    scan.write_bad(folder / "bad_files.csv")
+    tell(_scan_line(scan, decisions))
+
+    trunk = load_trunk(chosen.net, chosen.weights, size=chosen.size, options=chosen.net_options, seed=chosen.seed)
+    about = f"{trunk.net}, {trunk.source}, {trunk.model.count_params():,} parameters"
+    tell(f"trunk: {about}, pictures of {trunk.size[0]} x {trunk.size[1]}")
+    reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
+    candidates = _candidates(chosen.bottleneck, trunk)
+    end_points = list(dict.fromkeys([name for group in candidates for name in group] + [trunk.bottleneck]))
+    extractor = Extractor(trunk, reader, cache, batch_size=batch_size, workers=workers)
+    files = {p.sha256: p.path for p in scan.pictures}
+    rows = extractor.features(files, end_points, progress=lambda done, total: count("bottlenecks", done, total))
+    tell(f"bottlenecks: {len(files)} pictures, {len(files) - rows.computed} found in the cache")
+
+    keys = list(files)
+    similar = near_duplicates(rows.read(keys, [trunk.bottleneck])[trunk.bottleneck], keys, chosen.near)
+    previous = _previous_split(folder, chosen)
+    split = split_scan(
+        scan,
+        validation=chosen.validation,
+        test=chosen.test,
+        seed=chosen.seed,
+        similar=[[keys[i] for i in group] for group in similar.groups],
+        previous=previous,
+    )
+    split.save(folder / "split.json")
+    classes = scan.labels
+    label_of = {p.sha256: classes.index(p.label) for p in scan.pictures}
+    sets = {name: [key for key in keys if split.sets[key] == name] for name in SETS}
+    dealt = ", ".join(f"{len(sets[name])} {name}" for name in SETS)
+    tell(f"split: {dealt}; {len(similar.groups)} groups of near-duplicates kept together")
+
+    def labels_of(name: str) -> np.ndarray:
+        return np.array([label_of[key] for key in sets[name]], np.int64)
+
+    train = rows.read(sets["train"], end_points)
+    if chosen.views:
+        train = _with_views(extractor, sets["train"], files, end_points, chosen.views, train, count)
+    group_of = {keys[i]: number for number, group in enumerate(similar.groups) for i in group}
+    groups = np.array([group_of.get(key, len(group_of) + i) for i, key in enumerate(sets["train"])])
+    head, choices = fit_head(
+        train,
+        labels_of("train"),
+        classes,
+        candidates=candidates,
+        groups=groups,
+        balance=chosen.balance,
+        seed=chosen.seed,
+    )
+    del train
+    validation = rows.read(sets["validation"], head.end_points)
+    head = calibrate(head, validation, labels_of("validation"))
+    head.save(folder / "head.safetensors")
+    tell(f"head: reads {' + '.join(head.end_points)}, C = {head.penalty:g}, temperature {head.temperature:.2f}")
+
+    model = assemble(trunk, head, dropout_keep_prob=1.0, train_batch_norm=chosen.train_batch_norm)
+    probabilities = _probabilities(rows, keys, head)
+    facts: dict[str, Any] = {"near_pairs": similar.pairs_across(keys, label_of), "near_groups": len(similar.groups)}
+    if chosen.finetune_from:
+        from zoo.transfer.finetune import fine_tune
+
+        tuned = fine_tune(trunk, head, reader, files, sets, label_of, chosen, folder, progress=count)
+        facts["finetune"] = tuned.facts
+        tell(tuned.facts["sentence"])
+        if tuned.model is not None:
+            model, probabilities = tuned.model, tuned.probabilities
+    majority = max(classes, key=lambda label: (split.labels.get(label, {}).get("train", 0), label))
+    judged = "test" if sets["test"] else "train"
+    table = np.stack([probabilities[key] for key in sets[judged]])
+    evaluation = evaluate(table, labels_of(judged), classes, majority_class=majority)
+    facts |= {
+        "judged": judged,
+        "trunk": trunk.describe(),
+        "validation_accuracy": _accuracy(probabilities, sets["validation"], label_of),
+        "train_accuracy": _accuracy(probabilities, sets["train"], label_of),
+    }
+    facts["changes"] = _changes(before, scan, evaluation)
+    run = Run(folder, chosen, reader, scan, split, head, choices, model, evaluation, probabilities, facts)
+    _finish(run, decisions, export, tell)
+    return run
+
+
+def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callable[[str], None]) -> None:
+    """Writes everything a finished run has; ``run.json`` last, as it says that the run is finished."""
+    suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes)
+    write_suspicious(run.folder / "suspicious.csv", suspects, decisions)
+    run.facts["suspicious"] = [dataclasses.asdict(suspect) for suspect in suspects]
+    run.facts["decisions"] = [dataclasses.asdict(decision) for decision in decisions]
+    write_predictions(run)
+    if export:
+        run.facts["export"] = _export(run)
+        tell(f"export: largest difference from the training path {run.facts['export']['largest_difference']:.1e}")
+    write_report(run)
+    save_run(run)
+    tell(_result_line(run.evaluation, run.facts["judged"]))
+
+
+def _prepare_folder(folder: Path, settings: Settings) -> dict[str, Any] | None:
+    """Makes the run folder or checks that it is ours; returns what a finished run there was."""
+    mark = folder / "settings.json"
+    if folder.is_dir() and any(folder.iterdir()) and not mark.is_file():
+        raise FileExistsError(f"{folder} is not empty and holds no retraining run; give another --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    before = None
+    if (folder / "run.json").is_file():
+        facts = load_facts(folder)
+        before = {"settings": facts["settings"], "classes": facts["classes"], "evaluation": facts["evaluation"]}
+        if (folder / "scan.json").is_file():
+            before["pictures"] = {p.sha256: p.label for p in Scan.load(folder / "scan.json").pictures}
+    write_atomically(mark, (json.dumps(settings.to_dict(), indent=1) + "\n").encode())
+    return before
+
+
+def _previous_split(folder: Path, settings: Settings) -> Split | None:
+    """Returns the split that is there when it was dealt with the same seed and shares."""
+    path = folder / "split.json"
+    if not path.is_file():
+        return None
+    split = Split.load(path)
+    same = split.seed == settings.seed and split.shares == (settings.validation, settings.test)
+    return split if same else None
+
+
+def _candidates(bottleneck: str, trunk: Trunk) -> list[tuple[str, ...]]:
+    """Returns the combinations of end points the head may read."""
+    if bottleneck == "auto":
+        return combinations(trunk.offered())
+    names = tuple(trunk.bottleneck if name in ("final", "") else name for name in bottleneck.split("+"))
+    unknown = [name for name in names if name not in trunk.end_points]
+    if unknown:
+        raise ValueError(
+            f"--bottleneck is auto, final, or end points joined by '+', of {', '.join(trunk.end_points)}. "
+            f"Received: {bottleneck!r}"
+        )
+    return [names]
+
+
+def _with_views(
+    extractor: Extractor,
+    keys: Sequence[str],
+    files: Mapping[str, str],
+    end_points: Sequence[str],
+    views: int,
+    plain: Features,
+    count: Callable[[str, int, int], None],
+) -> Features:
+    """Returns end point -> [N, 1 + views, C]: the plain features of training pictures and those of their views."""
+    chosen = {key: files[key] for key in keys}
+    all_views = {name: [plain[name]] for name in end_points}
+    for view in range(1, views + 1):
+        report = functools.partial(count, f"view {view}")
+        rows = extractor.features(chosen, end_points, view=view, progress=report).read(keys, end_points)
+        for name in end_points:
+            all_views[name].append(rows[name])
+    return {name: np.stack(rows, 1) for name, rows in all_views.items()}
+
+
+def _probabilities(rows: Rows, keys: Sequence[str], head: Head) -> dict[str, np.ndarray]:
+    """Returns content hash -> [K] for every picture, reading a few thousand features at a time."""
+    found: dict[str, np.ndarray] = {}
+    for start in range(0, len(keys), ROWS_AT_A_TIME):
+        some = keys[start : start + ROWS_AT_A_TIME]
+        found.update(zip(some, head.probabilities(rows.read(some, head.end_points)), strict=True))
+    return found
+
+
+def _accuracy(
+    probabilities: Mapping[str, np.ndarray], keys: Sequence[str], label_of: Mapping[str, int]
+) -> float | None:
+    if not keys:
+        return None
+    return sum(int(probabilities[key].argmax()) == label_of[key] for key in keys) / len(keys)
+
+
+def _export(run: Run) -> dict[str, Any]:
+    """Writes ``model.keras`` and ``saved_model``; compares the latter with the training path on some pictures."""
+    from zoo.inference.export import compare_export, export_pictures
+
+    temporary = run.folder / ".model.keras"
+    run.model.save(temporary)
+    temporary.replace(run.folder / "model.keras")
+    export_pictures(
+        run.model,
+        run.folder / "saved_model",
+        classes=run.classes,
+        read=run.reader.read_in_graph,
+        prepare=run.reader.prepare,
+    )
+    places = np.unique(np.linspace(0, len(run.scan.pictures) - 1, EXPORT_CHECKED).round().astype(int))
+    pictures = [run.scan.pictures[i] for i in places]
+    return compare_export(
+        run.folder / "saved_model",
+        [Path(picture.path).read_bytes() for picture in pictures],
+        np.stack([run.probabilities[picture.sha256] for picture in pictures]),
+        background=run.reader.background,
+        orient=run.reader.orient,
+    )
+
+
+def _changes(before: Mapping[str, Any] | None, scan: Scan, evaluation: Evaluation) -> list[str]:
+    """Says in sentences what is new since the run that was in the folder."""
+    if before is None:
+        return []
+    old, new = before.get("pictures", {}), {p.sha256: p.label for p in scan.pictures}
+    lines = []
+    for text, names in (
+        ("class", sorted(set(new.values()) - set(before["classes"]))),
+        ("class no longer there", sorted(set(before["classes"]) - set(new.values()))),
+    ):
+        lines += [f"{'new ' if text == 'class' else ''}{text}: {name}" for name in names]
+    added, gone = len(new.keys() - old.keys()), len(old.keys() - new.keys())
+    moved = sum(old[key] != label for key, label in new.items() if key in old)
+    lines += [
+        f"{number} {text}"
+        for number, text in ((added, "pictures added"), (gone, "pictures gone"), (moved, "labels changed"))
+        if number
+    ]
+    was, now = before["evaluation"]["accuracy"], evaluation.accuracy
+    if lines and was is not None and now is not None:
+        lines.append(f"test accuracy {was:.1%} before, {now:.1%} now")
+    return lines or ["nothing changed since the last run in this folder"]
+
+
+def _scan_line(scan: Scan, decisions: Sequence[Decision]) -> str:
+    parts = [f"scan: {len(scan.pictures)} pictures in {len(scan.labels)} classes"]
+    for number, text in (
+        (len(scan.bad), "bad files (bad_files.csv)"),
+        (len(scan.duplicates), "groups of equal pictures"),
+        (len(scan.conflicts), "pictures in two classes (suspicious.csv)"),
+        (len(decisions), "decisions read from suspicious.csv"),
+    ):
+        parts += [f"{number} {text}"] if number else []
+    return ", ".join(parts) + f"; fingerprint {scan.fingerprint[:12]}"
+
+
+def _result_line(evaluation: Evaluation, judged: str) -> str:
+    if evaluation.accuracy is None:
+        return "no pictures to judge by"
+    low, high = evaluation.interval
+    text = f"{judged} accuracy {evaluation.accuracy:.1%} ({low:.1%} to {high:.1%}, {evaluation.count} pictures)"
+    text += f"; always saying {evaluation.majority_class!r} would give {evaluation.majority:.1%}"
+    if judged == "train":
+        text += "; too few pictures for a test part: this says nothing about new pictures"
+    elif not evaluation.beats_majority:
+        text += "; the model is not clearly better than that"
+    return text

@@ -1,0 +1,262 @@
+"""``report.html``: one page that says what was trained on, how good the model is, and where it is wrong."""
+
+import base64
+import html
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.data.images import ImageError, decode
+from zoo.data.scan import Picture
+from zoo.transfer.bottlenecks import write_atomically
+from zoo.transfer.run import Run
+
+MISTAKES = 24
+EXAMPLES = 5
+MOST_CLASSES_SHOWN = 30
+THUMBNAIL = 96
+
+
+def write_report(run: Run) -> Path:
+    """Writes the report of a run into its folder.
+
+    Args:
+        run: A run with everything but the report.
+
+    Returns:
+        The path of ``report.html``.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("zoo.transfer"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.filters["percent"] = lambda share: "–" if share is None else f"{share:.1%}"
+    environment.filters["number"] = lambda value: "–" if value is None else f"{value:,.3g}"
+    page = environment.get_template("report.html").render(**page_values(run))
+    path = run.folder / "report.html"
+    write_atomically(path, page.encode())
+    return path
+
+
+def page_values(run: Run) -> dict[str, Any]:
+    """Returns everything the template shows."""
+    evaluation, split = run.evaluation, run.split
+    judged = [p for p in run.scan.pictures if split.sets[p.sha256] == run.facts["judged"]]
+    by_class = sorted(evaluation.classes, key=lambda c: (c.f1 is None, c.f1 if c.f1 is not None else 0, c.name))
+    shown = [c for c in by_class if c.count]
+    return {
+        "run": run,
+        "facts": run.facts,
+        "settings": run.settings,
+        "evaluation": evaluation,
+        "judged": run.facts["judged"],
+        "sentences": sentences(run),
+        "counts": run.scan.counts,
+        "sets": {label: split.labels.get(label, {}) for label in run.classes},
+        "choices": _choice_rows(run),
+        "choice_chart": _choice_chart(run),
+        "calibration_chart": _calibration_chart(run),
+        "history_chart": _history_chart(run.facts.get("finetune")),
+        "confusion": _confusion(run) if len(run.classes) <= MOST_CLASSES_SHOWN else None,
+        "confused": _most_confused(run),
+        "classes_by_f1": shown[:MOST_CLASSES_SHOWN] if len(shown) > 2 * MOST_CLASSES_SHOWN else shown,
+        "best_classes": shown[-MOST_CLASSES_SHOWN:] if len(shown) > 2 * MOST_CLASSES_SHOWN else [],
+        "mistakes": _mistakes(run, judged),
+        "near_pairs": _near_pairs(run),
+        "examples": _examples(run),
+    }
+
+
+def sentences(run: Run) -> list[str]:
+    """Returns what a reader should know first, in plain sentences."""
+    e, judged = run.evaluation, run.facts["judged"]
+    if e.accuracy is None:
+        return ["There was no picture to judge the model by."]
+    what = "test pictures, which it has never seen" if judged == "test" else "training pictures themselves"
+    lines = [f"The model is right on {e.correct} of {e.count} {what}: {e.accuracy:.1%}."]
+    if judged == "train":
+        lines.append("There were too few pictures for a test part, so this says nothing about new pictures.")
+        return lines
+    lines.append(
+        f"With so many pictures, the true share lies between {e.interval[0]:.1%} and {e.interval[1]:.1%} (95 %)."
+    )
+    better = "clearly better" if e.beats_majority else "not clearly better"
+    lines.append(f"Always answering “{e.majority_class}” would be right on {e.majority:.1%}: the model is {better}.")
+    known = [c for c in e.classes if c.count >= 3 and c.f1 is not None]
+    if len(known) > 2:
+        ordered = sorted(known, key=lambda c: (-(c.f1 or 0), c.name))
+        say = lambda some: ", ".join(f"{c.name} (F1 {c.f1:.2f}, {c.count} pictures)" for c in some)  # noqa: E731
+        lines.append(f"Good at: {say(ordered[:3])}. Bad at: {say(ordered[: -4 if len(ordered) > 5 else -3 : -1])}.")
+    if e.calibration_error is not None:
+        fair = "can be taken at face value" if e.calibration_error < 0.1 else "should be taken with care"
+        lines.append(f"Its confidence is off by {e.calibration_error:.1%} on average: it {fair}.")
+    few = [c.name for c in e.classes if c.count < 10]
+    if few:
+        lines.append(
+            f"Fewer than ten {judged} pictures of: {', '.join(few[:10])}{' and more' if len(few) > 10 else ''}."
+        )
+    return lines
+
+
+def thumbnail(path: str | Path, background: tuple[int, int, int], size: int = THUMBNAIL) -> str:
+    """Returns a picture, made small, as a data address; an empty one when it cannot be read any more."""
+    from PIL import Image
+
+    try:
+        picture = Image.fromarray(decode(Path(path).read_bytes(), background=background))
+    except (ImageError, OSError):
+        return "data:,"
+    picture.thumbnail((size, size), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    picture.save(stream, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(stream.getvalue()).decode()
+
+
+def _picture(run: Run, picture: Picture) -> dict[str, Any]:
+    row = run.probabilities[picture.sha256]
+    order = row.argsort()[::-1][:3]
+    return {
+        "image": thumbnail(picture.path, run.reader.background),
+        "name": picture.name,
+        "label": picture.label,
+        "set": run.split.sets[picture.sha256],
+        "guesses": [(run.classes[i], float(row[i])) for i in order],
+    }
+
+
+def _mistakes(run: Run, judged: Sequence[Picture]) -> list[dict[str, Any]]:
+    """The most confident mistakes, of the part that is judged."""
+    wrong = []
+    for picture in judged:
+        row = run.probabilities[picture.sha256]
+        best = int(row.argmax())
+        if run.classes[best] != picture.label:
+            wrong.append((-float(row[best]), picture.name, picture))
+    return [_picture(run, picture) for _, _, picture in sorted(wrong, key=lambda item: item[:2])[:MISTAKES]]
+
+
+def _near_pairs(run: Run) -> list[dict[str, Any]]:
+    """Near-duplicates that have different labels."""
+    of_key = {picture.sha256: picture for picture in run.scan.pictures}
+    return [
+        {"first": _picture(run, of_key[a]), "second": _picture(run, of_key[b]), "cosine": cosine}
+        for a, b, cosine in run.facts["near_pairs"][:12]
+    ]
+
+
+def _examples(run: Run) -> list[dict[str, Any]]:
+    """The first few pictures of every class, by content hash, so that they stay the same."""
+    rows = []
+    for label in run.classes[:MOST_CLASSES_SHOWN]:
+        some = sorted((p for p in run.scan.pictures if p.label == label), key=lambda p: p.sha256)[:EXAMPLES]
+        images = [thumbnail(p.path, run.reader.background, 64) for p in some]
+        rows.append({"label": label, "images": images})
+    return rows
+
+
+def _confusion(run: Run) -> list[dict[str, Any]]:
+    rows = []
+    for i, label in enumerate(run.classes):
+        counts = run.evaluation.confusion[i]
+        total = max(1, sum(counts))
+        cells = [{"count": n, "share": round(n / total, 3), "right": i == j} for j, n in enumerate(counts)]
+        rows.append({"label": label, "cells": cells, "total": sum(counts)})
+    return rows
+
+
+def _most_confused(run: Run) -> list[tuple[str, str, int, int]]:
+    """The pairs of classes mixed up most often: (label, called, times, pictures of the label)."""
+    table = np.array(run.evaluation.confusion)
+    np.fill_diagonal(table, 0)
+    order = np.argsort(-table, axis=None, kind="stable")[:10]
+    pairs = [np.unravel_index(place, table.shape) for place in order]
+    totals = np.array(run.evaluation.confusion).sum(1)
+    return [(run.classes[i], run.classes[j], int(table[i, j]), int(totals[i])) for i, j in pairs if table[i, j]]
+
+
+def _choice_rows(run: Run) -> list[dict[str, Any]]:
+    """The end points tried, the best first."""
+    lines = sorted((c for c in run.choices if c.stage == "end points"), key=lambda c: c.loss)
+    chosen = run.head.end_points
+    return [
+        {"name": " + ".join(c.end_points), "accuracy": c.accuracy, "loss": c.loss, "chosen": c.end_points == chosen}
+        for c in lines
+    ]
+
+
+def _choice_chart(run: Run) -> str:
+    lines = [c for c in run.choices if c.stage == "penalty"]
+    if len(lines) < 2:
+        return ""
+    points = [(math.log10(c.penalty), c.accuracy) for c in lines]
+    return line_chart([("cross-validated accuracy", points)], "C (power of ten)", "accuracy")
+
+
+def _calibration_chart(run: Run) -> str:
+    bins = run.evaluation.bins
+    if not bins:
+        return ""
+    found = [(b.confidence, b.accuracy) for b in bins]
+    return line_chart(
+        [("perfect", [(0.0, 0.0), (1.0, 1.0)]), ("model", found)], "confidence", "share right", (0, 1, 0, 1)
+    )
+
+
+def _history_chart(finetune: dict[str, Any] | None) -> str:
+    if not finetune or not finetune["history"]:
+        return ""
+    series = [
+        (name, [(row["epoch"], row[key]) for row in finetune["history"] if row.get(key) is not None])
+        for name, key in (("training", "accuracy"), ("validation", "validation_accuracy"))
+    ]
+    return line_chart([s for s in series if s[1]], "epoch", "accuracy")
+
+
+def line_chart(
+    series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    x_title: str,
+    y_title: str,
+    limits: tuple[float, float, float, float] | None = None,
+) -> str:
+    """Draws lines as an SVG that takes its colours from the page.
+
+    Args:
+        series: Name and points (x, y) of each line.
+        x_title: Under the chart.
+        y_title: Beside it.
+        limits: (x from, x to, y from, y to); those of the points by default.
+
+    Returns:
+        The SVG, all text escaped.
+    """
+    xs = [x for _, points in series for x, _ in points]
+    ys = [y for _, points in series for _, y in points]
+    left, right, low, high = limits or (min(xs), max(xs), min(ys), max(ys))
+    if limits is None:
+        pad = max((high - low) * 0.15, 0.01)
+        low, high = low - pad, high + pad
+    right, high = (right if right > left else left + 1), (high if high > low else low + 1)
+    place = lambda x, y: (48 + 300 * (x - left) / (right - left), 170 - 150 * (y - low) / (high - low))  # noqa: E731
+    out = [f'<svg viewBox="0 0 360 220" role="img" aria-label="{html.escape(f"{y_title} against {x_title}")}">']
+    for i in range(5):
+        value = low + (high - low) * i / 4
+        y = place(left, value)[1]
+        out.append(f'<line class="grid" x1="48" x2="348" y1="{y:.1f}" y2="{y:.1f}"/>')
+        out.append(f'<text class="tick" x="44" y="{y + 3:.1f}" text-anchor="end">{value:.2f}</text>')
+        across = left + (right - left) * i / 4
+        out.append(
+            f'<text class="tick" x="{place(across, low)[0]:.1f}" y="184" text-anchor="middle">{across:.2g}</text>'
+        )
+    for number, (name, points) in enumerate(series):
+        dots = [place(*point) for point in points]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
+        out.append(f'<polyline class="line line{number}" points="{path}"/>')
+        out += [f'<circle class="dot line{number}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in dots]
+        out.append(f'<text class="legend line{number}" x="{54 + 110 * number}" y="14">{html.escape(name)}</text>')
+    out.append(f'<text class="tick" x="198" y="202" text-anchor="middle">{html.escape(x_title)}</text></svg>')
+    return "".join(out)

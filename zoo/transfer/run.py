@@ -1,0 +1,155 @@
+"""A run folder: what a retraining run leaves, and how it is read again."""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.data.scan import Scan
+from zoo.data.split import Split
+from zoo.transfer.bottlenecks import write_atomically
+from zoo.transfer.evaluate import Evaluation
+from zoo.transfer.head import Head
+from zoo.transfer.pictures import Reader
+from zoo.transfer.select import Choice
+from zoo.transfer.settings import Settings
+
+if TYPE_CHECKING:
+    from zoo.scoping import Model
+
+FORMAT = 1
+
+
+@dataclasses.dataclass
+class Run:
+    """A finished run, or one that is being made.
+
+    Args:
+        folder: The run folder.
+        settings: What it is made with.
+        reader: How pictures are read.
+        scan: The pictures.
+        split: Which set each picture is in.
+        head: The head on the trunk as it came.
+        choices: What the head's cross-validation tried.
+        model: Trunk and head as one model, fine-tuned if asked for.
+        evaluation: Figures of the test part; of the training part when there is no test picture.
+        probabilities: Content hash -> [K], for every picture.
+        facts: Everything else that the report says, plain values.
+    """
+
+    folder: Path
+    settings: Settings
+    reader: Reader
+    scan: Scan
+    split: Split
+    head: Head
+    choices: list[Choice]
+    model: "Model"
+    evaluation: Evaluation
+    probabilities: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels, in the order of the model's outputs."""
+        return self.head.classes
+
+
+def save_run(run: Run) -> None:
+    """Writes ``run.json``, which ``load_facts`` reads."""
+    plain = {
+        "format": FORMAT,
+        "settings": run.settings.to_dict(),
+        "classes": list(run.classes),
+        "reader": run.reader.to_dict(),
+        "fingerprint": run.scan.fingerprint,
+        "evaluation": run.evaluation.to_dict(),
+        "choices": [dataclasses.asdict(choice) for choice in run.choices],
+        "facts": run.facts,
+    }
+    write_atomically(run.folder / "run.json", (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def load_facts(folder: str | Path) -> dict[str, Any]:
+    """Reads a finished run's ``run.json``.
+
+    Raises:
+        FileNotFoundError: It is no run folder, or the run did not finish.
+        ValueError: A newer zoo wrote it, or it is damaged.
+    """
+    path = Path(folder) / "run.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no finished run (no run.json); make one with `zoo retrain`.")
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["format"] != FORMAT:
+            raise ValueError(f"format {plain['format']}, this version reads {FORMAT}; update zoo")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    return plain
+
+
+def write_predictions(run: Run) -> None:
+    """Writes ``predictions.csv``: every picture with its label, set, predicted class and its probability."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["path", "label", "set", "predicted", "probability"])
+    for picture in run.scan.pictures:
+        row = run.probabilities[picture.sha256]
+        best = int(row.argmax())
+        found = [run.classes[best], f"{row[best]:.6f}"]
+        writer.writerow([picture.name, picture.label, run.split.sets[picture.sha256], *found])
+    write_atomically(run.folder / "predictions.csv", text.getvalue().encode())
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """A finished run, ready to predict.
+
+    Args:
+        model: Trunk and head.
+        reader: How pictures are read.
+        classes: The labels, in the order of the outputs.
+    """
+
+    model: "Model"
+    reader: Reader
+    classes: tuple[str, ...]
+
+    def __call__(self, files: Sequence[bytes], batch_size: int = 16) -> np.ndarray:
+        """Returns the probabilities [N, K] of encoded pictures.
+
+        Raises:
+            ImageError: One of them is no picture that can be read.
+        """
+        import tensorflow as tf
+
+        parts = []
+        for start in range(0, len(files), batch_size):
+            batch = np.stack([self.reader.read(data) for data in files[start : start + batch_size]])
+            parts.append(tf.nn.softmax(self.model.predict_on_batch(batch)).numpy())
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.classes)))
+
+
+def load_predictor(folder: str | Path) -> Predictor:
+    """Loads the model of a finished run.
+
+    Raises:
+        FileNotFoundError: There is no finished run, or its ``model.keras`` is gone.
+        ValueError: A newer zoo wrote it, or it is damaged.
+    """
+    import keras
+
+    from zoo.nets.retrained import retrained  # noqa: F401  (a model file may name registered functions only)
+
+    facts = load_facts(folder)
+    path = Path(folder) / "model.keras"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there: the run was made with --no-export. Run `zoo retrain` again.")
+    return Predictor(keras.saving.load_model(path), Reader.from_dict(facts["reader"]), tuple(facts["classes"]))

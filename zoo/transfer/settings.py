@@ -1,0 +1,64 @@
+"""What a retraining run is made with."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a run is made with; all of it is kept in ``run.json``.
+
+    Args:
+        net: The trunk's network.
+        weights: Its weights, see ``load_trunk``.
+        size: Side of the trunk's input; the weights' own when None.
+        net_options: Options of the network.
+        bottleneck: End points the head reads: a name, several joined by "+", "final" (the pooled last map), or "auto",
+            which lets cross-validation inside the training part choose.
+        views: Augmented views of each training picture: the first is its mirror image, others are random crops.
+        fit: How pictures become squares, see ``Reader``.
+        background: RGB under transparent pixels.
+        orient: Turn pictures as their camera noted.
+        layout: See ``scan_images``.
+        validation: Share of the pictures that calibrate and judge fine-tuning.
+        test: Share of the pictures that measure.
+        max_bad: How many bad files are acceptable.
+        near: Cosine of the pooled last maps above which two pictures are near-duplicates.
+        balance: Lets every class count alike.
+        finetune_from: First end point of the trunk to train too; None leaves the trunk alone.
+        epochs: Epochs of fine-tuning.
+        finetune_rate: Learning rate of the trunk; the head's is ten times that.
+        train_batch_norm: Batch norm trains too where the trunk does.
+        seed: Of the split, the folds and the fine-tuning.
+    """
+
+    net: str = "inception_v3"
+    weights: str = "imagenet"
+    size: int | None = None
+    net_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    bottleneck: str = "auto"
+    views: int = 0
+    fit: str = "pad"
+    background: tuple[int, int, int] = (255, 255, 255)
+    orient: bool = True
+    layout: str = "auto"
+    validation: float = 0.1
+    test: float = 0.1
+    max_bad: str = "1%"
+    near: float = 0.98
+    balance: bool = False
+    finetune_from: str | None = None
+    epochs: int = 10
+    finetune_rate: float = 1e-4
+    train_batch_norm: bool = False
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return {**dataclasses.asdict(self), "background": list(self.background), "net_options": dict(self.net_options)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+        """Reads what ``to_dict`` gave."""
+        return cls(**{**values, "background": tuple(values["background"])})

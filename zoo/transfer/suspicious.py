@@ -1,0 +1,145 @@
+"""Labels that may be wrong, in a CSV that a person edits and the next run reads back."""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from zoo.data.scan import Scan
+from zoo.data.split import Split
+from zoo.transfer.bottlenecks import write_atomically
+
+COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "reason", "sha256")
+SURE = 0.8
+KEEP, DROP = "keep", "drop"
+
+
+@dataclasses.dataclass(frozen=True)
+class Suspect:
+    """A picture whose label may be wrong.
+
+    Args:
+        path: Its name in the data set.
+        label: Its label.
+        suggestion: The label that the model, or the other copy, gives.
+        confidence: Probability of the suggestion.
+        reason: Why it is here.
+        sha256: Hash of the file.
+    """
+
+    path: str
+    label: str
+    suggestion: str
+    confidence: float
+    reason: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What a person decided: "keep", "drop", or the right label."""
+
+    path: str
+    sha256: str
+    decision: str
+    label: str
+
+
+def find_suspicious(
+    scan: Scan, split: Split, probabilities: Mapping[str, np.ndarray], classes: Sequence[str]
+) -> list[Suspect]:
+    """Lists confident disagreements and pictures that lie in two classes.
+
+    Args:
+        scan: The pictures.
+        split: Their sets.
+        probabilities: Content hash -> [K].
+        classes: The K labels.
+
+    Returns:
+        The suspects: conflicts first, then the most confident disagreements.
+    """
+    conflicts = []
+    for group in scan.conflicts:
+        for picture in group:
+            others = sorted({p.label for p in group} - {picture.label})
+            reason = f"the same picture is also in {', '.join(others)}"
+            conflicts.append(Suspect(picture.name, picture.label, others[0], 1.0, reason, picture.sha256))
+    seen = {suspect.sha256 for suspect in conflicts}
+    unsure = []
+    for picture in scan.pictures:
+        row = probabilities[picture.sha256]
+        best = int(row.argmax())
+        if classes[best] != picture.label and row[best] >= SURE and picture.sha256 not in seen:
+            where = split.sets[picture.sha256]
+            reason = f"the model disagrees ({where} picture)"
+            confidence = round(float(row[best]), 4)
+            unsure.append(Suspect(picture.name, picture.label, classes[best], confidence, reason, picture.sha256))
+    return conflicts + sorted(unsure, key=lambda suspect: (-suspect.confidence, suspect.path))
+
+
+def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: Sequence[Decision]) -> None:
+    """Writes the CSV; decisions made before stay in it, also those whose picture is no longer suspicious."""
+    made = {decision.sha256: decision for decision in decisions}
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for suspect in suspects:
+        decision = made.pop(suspect.sha256, None)
+        writer.writerow([decision.decision if decision else "", *dataclasses.astuple(suspect)])
+    for decision in made.values():
+        writer.writerow([decision.decision, decision.path, decision.label, "", "", "decided before", decision.sha256])
+    write_atomically(path, text.getvalue().encode())
+
+
+def read_decisions(path: str | Path) -> list[Decision]:
+    """Reads what a person wrote into the first column; empty when there is no such file.
+
+    Raises:
+        ValueError: The columns were changed, or a decision is no label.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return []
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not in UTF-8; save it as CSV in UTF-8.") from error
+    if rows and not {"decision", "sha256", "path", "label"} <= set(rows[0]):
+        raise ValueError(f"{path} must keep its columns {', '.join(COLUMNS)}. Received: {', '.join(map(str, rows[0]))}")
+    decisions = []
+    for row in rows:
+        word = (row["decision"] or "").strip()
+        if word:
+            word = word.lower() if word.lower() in (KEEP, DROP) else word
+            decisions.append(Decision(row["path"] or "", row["sha256"] or "", word, row["label"] or ""))
+    return decisions
+
+
+def apply_decisions(scan: Scan, decisions: Sequence[Decision]) -> Scan:
+    """Returns the scan without the dropped pictures and with the labels set right; the files stay as they are.
+
+    Args:
+        scan: The pictures.
+        decisions: What was decided.
+
+    Raises:
+        ValueError: A decision names no class of the data set.
+    """
+    made = {(decision.sha256, decision.path): decision.decision for decision in decisions}
+    known = set(scan.labels)
+    wrong = sorted({word for word in made.values() if word not in (KEEP, DROP) and word not in known})
+    if wrong:
+        raise ValueError(
+            f"Decisions are {KEEP}, {DROP} or a class ({', '.join(sorted(known)[:10])}). Received: {', '.join(wrong)}"
+        )
+    pictures = []
+    for picture in scan.pictures:
+        word = made.get((picture.sha256, picture.name), KEEP)
+        if word == DROP:
+            continue
+        pictures.append(picture if word == KEEP else dataclasses.replace(picture, label=word))
+    return dataclasses.replace(scan, pictures=pictures)

@@ -1,0 +1,163 @@
+"""The trained network that gives the features: where its weights come from, and which of its end points are offered."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import safetensors.numpy
+
+from zoo.data.preprocessing import Preprocessing
+from zoo.registry import create, get_net
+from zoo.weights import bundled
+
+if TYPE_CHECKING:
+    from zoo.scoping import Model
+
+EMBEDDED = "inception_v3_x025"
+# Pooled end points that ``auto`` looks at; for other networks see ``offered``.
+AUTO = {"inception_v3": ("Mixed_6b", "Mixed_6e", "Mixed_7a", "Mixed_7c")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trunk:
+    """A network with trained weights, used for its end points.
+
+    Args:
+        model: The built model.
+        net: Name of the network.
+        options: Its options.
+        source: What the weights were asked for by, and where they came from.
+        digest: SHA-256 of all its variables.
+        preprocessing: How pictures become its inputs.
+        size: Shape of an input, (H, W, C).
+    """
+
+    model: "Model"
+    net: str
+    options: dict[str, Any]
+    source: str
+    digest: str
+    preprocessing: Preprocessing
+    size: tuple[int, int, int]
+
+    @property
+    def end_points(self) -> list[str]:
+        """The end points that can be pooled, in the order of the network."""
+        specs = self.model.book.end_point_specs
+        return [
+            name for name, spec in specs.items() if getattr(spec, "shape", None) is not None and spec.shape.rank == 4
+        ]
+
+    @property
+    def bottleneck(self) -> str:
+        """The last map of the network: pooled, it is the classical bottleneck."""
+        return next(
+            name for name in reversed(self.end_points) if name not in ("AvgPool_1a", "global_pool", "PreLogits")
+        )
+
+    def offered(self) -> tuple[str, ...]:
+        """Returns the end points that ``auto`` chooses among: four in the later half of the network."""
+        if self.net in AUTO:
+            return AUTO[self.net]
+        maps = self.end_points[: self.end_points.index(self.bottleneck) + 1]
+        later = maps[len(maps) // 2 :]
+        places = np.unique(np.linspace(0, len(later) - 1, 4).round().astype(int))
+        return tuple(later[i] for i in places)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what a run folder keeps about the trunk."""
+        kept = {"net": self.net, "options": self.options, "source": self.source, "digest": self.digest}
+        return {**kept, "size": list(self.size), "parameters": self.model.count_params()}
+
+
+def load_trunk(
+    net: str = "inception_v3",
+    weights: str | Path | None = "imagenet",
+    *,
+    size: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Trunk:
+    """Builds a network without its classifier and loads its weights.
+
+    Args:
+        net: A registered network for images.
+        weights: "imagenet" (the published ones, fetched once and verified), "embedded" (a small Inception-v3 that
+            comes with zoo), the name of other published weights, a file in any format, or "none" for an untrained
+            network.
+        size: Side of the input; the weights' own by default.
+        options: Options of the network.
+        seed: Seed of an untrained network.
+
+    Returns:
+        The trunk.
+
+    Raises:
+        ValueError: The network or the weights are unknown or do not fit; or the default weights cannot be fetched.
+    """
+    spec = get_net(net).spec
+    if len(spec.input_size) != 3:
+        raise ValueError(f"{net} does not take pictures; `zoo list` shows which networks do.")
+    chosen = dict(options or {})
+    if weights == "embedded":
+        if net != "inception_v3":
+            raise ValueError(f"The embedded weights are an Inception-v3's. Received: {net!r}; leave --net out.")
+        return _embedded(size, chosen)
+    known = get_net(net).options()
+    for name, value in (("num_classes", 0), ("global_pool", True), ("aux_logits", False)):
+        if name in known and (name != "num_classes" or "global_pool" in known):
+            chosen.setdefault(name, value)
+    shape = (size or spec.input_size[0] or 224, size or spec.input_size[1] or 224, spec.input_size[2] or 3)
+    wanted = None if weights in (None, "none") else str(weights)
+    try:
+        model = create(net, weights=wanted, input_shape=shape, seed=seed, **chosen)
+    except (OSError, RuntimeError) as error:
+        if weights != "imagenet" or isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(
+            f"The ImageNet weights of {net} are not here and cannot be fetched ({error}). Get them with `zoo weights "
+            f"fetch` where there is a network, or take the small trunk that comes with zoo: --weights embedded."
+        ) from error
+    card = model.card
+    preprocessing = Preprocessing.from_dict(card["preprocessing"]) if "preprocessing" in card else Preprocessing()
+    source = "untrained" if wanted is None else f"{weights}" + (f" ({card['source']})" if card.get("source") else "")
+    return _trunk(model, net, chosen, source, preprocessing, shape)
+
+
+def _embedded(size: int | None, options: dict[str, Any]) -> Trunk:
+    path = bundled.folder() / f"{EMBEDDED}.safetensors"
+    if not path.is_file():
+        raise ValueError(f"The embedded weights are missing ({path}); install scoped-zoo again.")
+    content, card = path.read_bytes(), json.loads(path.with_suffix(".json").read_text())
+    if hashlib.sha256(content).hexdigest() != card["sha256"]:
+        raise ValueError(f"{path} was changed or damaged: its SHA-256 is not its card's. Install scoped-zoo again.")
+    options = {**card["options"], **options}
+    shape = (size or card["size"], size or card["size"], 3)
+    model = create("inception_v3", input_shape=shape, **options)
+    values = {name: value.astype(np.float32) for name, value in safetensors.numpy.load(content).items()}
+    bundled.assign(model, values, f"the embedded weights (made with options {card['options']})")
+    preprocessing = Preprocessing.from_dict(card["preprocessing"])
+    return _trunk(model, "inception_v3", options, f"embedded ({EMBEDDED})", preprocessing, shape)
+
+
+def _trunk(
+    model: "Model", net: str, options: dict[str, Any], source: str, preprocessing: Preprocessing, shape: Any
+) -> Trunk:
+    changes: dict[str, Any] = {"central_fraction": None, "shorter_side": None}  # ``Reader.fit`` does this instead
+    if preprocessing.method != "crop_or_pad":
+        changes["method"] = "bilinear_antialias"  # pictures are of any size, from thumbnails to cameras
+    preprocessing = dataclasses.replace(preprocessing, **changes).with_size(shape[:2])
+    return Trunk(model, net, options, source, digest_of(model), preprocessing, tuple(shape))
+
+
+def digest_of(model: "Model") -> str:
+    """Returns the SHA-256 of all variables with their names."""
+    digest = hashlib.sha256()
+    for name in model.variable_names:
+        value = np.ascontiguousarray(model.variable(name))
+        digest.update(f"{name} {value.shape} {value.dtype}\n".encode() + value.tobytes())
+    return digest.hexdigest()
