@@ -1,0 +1,58 @@
+"""Device options for commands: ``@device_options`` under ``@app.command()`` adds them and makes the settings first."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from zoo.devices import DeviceSettings
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "devices": (Annotated[str, typer.Option(help="all, cpu, or GPUs such as gpu:0,gpu:1.")], "all"),
+    "memory_growth": (Annotated[bool, typer.Option(help="Take GPU memory as needed, not all at the start.")], True),
+    "gpu_memory_limit": (
+        Annotated[str | None, typer.Option(metavar="MB|SHARE", help="Most memory of each GPU: 4096, 0.5 or 50%.")],
+        None,
+    ),
+    "intra_op_threads": (Annotated[int, typer.Option(min=0, help="Threads within an operation; 0: all.")], 0),
+    "inter_op_threads": (Annotated[int, typer.Option(min=0, help="Operations at the same time; 0: all.")], 0),
+    "log_device_placement": (
+        Annotated[bool, typer.Option("--log-device-placement", help="Print which device runs each operation.")],
+        False,
+    ),
+    "soft_placement": (Annotated[bool, typer.Option(help="Use the CPU where a device lacks an operation.")], True),
+}
+
+
+def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the device options to a command and applies them before it runs.
+
+    TensorFlow is imported by this, quietly, when the command runs and not before.
+
+    Args:
+        command: A function for ``@app.command()``.
+
+    Returns:
+        The function with the options behind its own.
+    """
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> Any:
+        chosen = {name: arguments.pop(name) for name in _OPTIONS}
+        settings = DeviceSettings(**chosen)
+        from zoo.cli._quiet import import_tensorflow
+
+        import_tensorflow()
+        settings.apply()
+        return command(**arguments)
+
+    signature = inspect.signature(command)
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _OPTIONS.items()
+    ]
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, **{name: kind for name, (kind, _) in _OPTIONS.items()}}
+    return run
