@@ -125,7 +125,7 @@ def test_end_points_and_shapes():
 
 @pytest.mark.parametrize("names", [END_POINTS[:8], pytest.param(END_POINTS[8:], marks=pytest.mark.slow)])
 def test_every_final_endpoint_ends_there(names):
-    assert END_POINTS == tuple(SHAPES)
+    assert tuple(SHAPES) == END_POINTS
     for name in names:
         i = END_POINTS.index(name)
         with tf.Graph().as_default():

@@ -1,0 +1,186 @@
+"""Formats are told by content; damaged and hostile files are refused with a clear error."""
+
+import json
+import pickle
+import struct
+import tarfile
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import safetensors.numpy
+from weights.fixtures import write_tfjs
+
+from zoo.weights import open_weights, sniff
+from zoo.weights.keras_files import read_keras
+from zoo.weights.tf1 import save_tf1
+from zoo.weights.torch_files import inception_modules, is_torch_state, units_from_torch
+from zoo.weights.units import natural_key, pair_units, part_of
+
+LAYERS = {
+    "conv2d_1": [("kernel", np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4))],
+    "batch_normalization_1": [("beta", np.ones(4, np.float32)), ("moving_mean", np.zeros(4, np.float32))],
+}
+
+
+def test_sniffing_ignores_names(tmp_path):
+    one = {"a": np.ones(3, np.float32)}
+    safetensors.numpy.save_file(one, tmp_path / "x.h5")
+    assert sniff(tmp_path / "x.h5") == "safetensors"
+    with h5py.File(tmp_path / "x.safetensors", "w") as file:
+        file["a"] = 1
+    assert sniff(tmp_path / "x.safetensors") == "keras"
+    with zipfile.ZipFile(tmp_path / "x.ckpt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    assert sniff(tmp_path / "x.ckpt") == "pth"
+    with zipfile.ZipFile(tmp_path / "x.pth", "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.writestr("model.weights.h5", b"")
+    assert sniff(tmp_path / "x.pth") == "keras"
+    (tmp_path / "old.bin").write_bytes(b"\x80\x02\x8a\x0a")
+    assert sniff(tmp_path / "old.bin") == "pth"
+    write_tfjs(LAYERS, tmp_path / "js")
+    assert sniff(tmp_path / "js") == sniff(tmp_path / "js" / "model.json") == "tfjs"
+    assert sniff(save_tf1(one, tmp_path / "y.pth")) == "tf1"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "none of the weight formats"),
+        (b"hello, these are no weights", "its first bytes are b'hello, t'"),
+        (b"\x1f\x8b\x08rest", "a gzip archive: unpack it first"),
+        (b"PK\x03\x04rest", "zip archive but is damaged"),
+        (struct.pack("<Q", 10**9) + b"{", "none of the weight formats"),
+    ],
+)
+def test_what_is_no_weights_file_is_said(tmp_path, content, message):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        open_weights(tmp_path / "file")
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"No weights at .*nothing"):
+        sniff(tmp_path / "nothing")
+    with pytest.raises(ValueError, match=r"neither a model.json nor"):
+        sniff(tmp_path)
+
+
+def test_damaged_files_are_errors(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.ones(10000)
+    whole = (tmp_path / "a.h5").read_bytes()
+    (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="damaged"):
+        open_weights(tmp_path / "cut.h5")
+    safetensors.numpy.save_file({"a": np.ones(1000)}, tmp_path / "a.safetensors")
+    whole = (tmp_path / "a.safetensors").read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(whole[:-8])
+    with pytest.raises(ValueError, match=r"cut.safetensors is damaged"):
+        open_weights(tmp_path / "cut.safetensors")
+
+
+def test_pickled_code_is_never_run(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra: torch)")
+
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    torch.save({"a": Evil()}, tmp_path / "evil.pth")
+    with pytest.raises(ValueError, match="never pickled code"):
+        open_weights(tmp_path / "evil.pth")
+    (tmp_path / "evil.pkl").write_bytes(pickle.dumps(Evil(), protocol=2))
+    with pytest.raises(ValueError, match="never pickled code"):
+        open_weights(tmp_path / "evil.pkl")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_hdf5_links_to_other_files_are_not_followed(tmp_path):
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["data"] = np.ones(4)
+    with h5py.File(tmp_path / "linked.h5", "w") as file:
+        file.attrs["layer_names"] = [b"conv2d_1"]
+        group = file.create_group("conv2d_1")
+        group.attrs["weight_names"] = [b"kernel:0"]
+        group["kernel:0"] = h5py.ExternalLink("secret.h5", "/data")
+    with pytest.raises(ValueError, match="missing or a link"):
+        read_keras(tmp_path / "linked.h5")
+
+
+def test_tfjs_shards_stay_in_their_folder_and_are_whole(tmp_path):
+    write_tfjs(LAYERS, tmp_path / "js", shards=2)
+    manifest = json.loads((tmp_path / "js" / "model.json").read_text())
+    (tmp_path / "outside").write_bytes(b"x" * 100)
+    manifest["weightsManifest"][0]["paths"][0] = "../outside"
+    (tmp_path / "js" / "model.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match=r"outside its folder: '../outside'"):
+        open_weights(tmp_path / "js")
+    write_tfjs(LAYERS, tmp_path / "js", shards=2)
+    shard = tmp_path / "js" / "group1-shard2of2"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="cut short"):
+        open_weights(tmp_path / "js")
+    shard.unlink()
+    with pytest.raises(FileNotFoundError, match="group1-shard2of2"):
+        open_weights(tmp_path / "js")
+
+
+def test_torchvisions_modules_in_order():
+    names = inception_modules()
+    assert len(names) == len(set(names)) == 96
+    assert names[5:8] == ["Mixed_5b.branch1x1", "Mixed_5b.branch5x5_1", "Mixed_5b.branch5x5_2"]
+    assert names[-3:] == ["Mixed_7c.branch_pool", "AuxLogits.conv0", "AuxLogits.conv1"]
+
+
+def test_densenets_modules_in_order_with_old_spelling():
+    shapes = {"conv": (4, 3, 3, 3), "norm": (4,)}
+    modules = [
+        "features.conv0", "features.norm0",
+        "features.denseblock1.denselayer1.norm.1", "features.denseblock1.denselayer1.conv.1",
+        "features.denseblock1.denselayer2.norm.1", "features.denseblock1.denselayer10.norm.1",
+        "features.transition1.norm", "features.transition1.conv",
+        "features.denseblock2.denselayer1.norm.1", "features.norm5",
+    ]  # fmt: skip
+    state = {f"{m}.weight": np.ones(shapes["conv" if "conv" in m else "norm"], np.float32) for m in reversed(modules)}
+    assert is_torch_state(list(state))
+    found = [unit.name for unit in units_from_torch(state)]
+    norms = [name for name in found if "norm" in name]
+    assert norms == [
+        "features.norm0", "features.denseblock1.denselayer1.norm1", "features.denseblock1.denselayer2.norm1",
+        "features.denseblock1.denselayer10.norm1", "features.transition1.norm",
+        "features.denseblock2.denselayer1.norm1", "features.norm5",
+    ]  # fmt: skip
+
+
+def test_names_and_parts():
+    assert sorted(["conv2d_10", "conv2d", "conv2d_9"], key=natural_key) == ["conv2d", "conv2d_9", "conv2d_10"]
+    assert part_of("InceptionV3/AuxLogits/Conv2d_2b_1x1/biases") == "aux"
+    assert part_of("densenet121/logits/weights") == "head"
+    assert part_of("InceptionV3/Mixed_5b/Branch_0/Conv2d_0a_1x1/weights") == "trunk"
+
+
+def test_layers_of_another_network_are_named(tmp_path):
+    write_tfjs(LAYERS, tmp_path / "js")
+    with pytest.raises(
+        ValueError, match=r"layer 1 of 1 in the trunk, 'conv2d_1'.*\[1, 2, 3, 4\].*Net/conv has \[3, 3, 3, 4\]"
+    ):
+        pair_units(open_weights(tmp_path / "js").units, {"Net/conv/weights": (3, 3, 3, 4)})
+
+
+def test_archives_cannot_escape(tmp_path):
+    from zoo.weights.download import FetchError, unpack
+
+    for name, kind in (("../evil", tarfile.REGTYPE), ("/evil", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)):
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, "/etc/passwd"
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            tar.addfile(info)
+        with pytest.raises(FetchError, match="a link or leads outside"):
+            unpack(tmp_path / "a.tar", tmp_path / "out")
+    (tmp_path / "b.tar.gz").write_bytes(b"\x1f\x8bnot really")
+    with pytest.raises(FetchError, match="damaged or no tar archive"):
+        unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
