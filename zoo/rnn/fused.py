@@ -2,7 +2,7 @@
 
 Forward: ``Z_x = X W_x + b`` for every step at once; only ``h W_h`` is left for the loop. Backward: the loop carries
 ``dc`` and ``dh`` back and leaves ``dZ``; then ``dK = [X, H]^T dZ``, ``db = sum dZ`` and ``dX = dZ W_x^T`` are one
-product each. Eight widths a step are kept (gates, tanh c, c, h, output), so memory is linear in the number of steps.
+product each. Six widths a step are kept (four gates, c, output): memory is linear in the number of steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 UNROLL_LIMIT: Final = 64  # longer (or unknown) sequences run in a while loop
 
-Columns = Any  # one value a step: a list of tensors when unrolled, else [time, ...]
+Columns = Any  # one value a step: a list of tensors when unrolled, else a TensorArray (or the tensor [time, ...])
 
 
 def lstm(
@@ -41,7 +41,7 @@ def lstm(
     low = inputs.dtype
     high = tf.float32 if low.size < 4 else low
     marks = [] if mask is None else [mask]
-    specs = [(low, units), *[(high, units)] * 6, (low, units)]
+    specs = [(low, units), *[(high, units)] * 5]
 
     @tf.custom_gradient
     def run(inputs: Any, kernel: Any, bias: Any, c: Any, h: Any) -> tuple[Any, Callable[..., Any]]:
@@ -59,20 +59,21 @@ def lstm(
             i, j, f, o = tf.split(z, 4, axis=1)
             i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f), tf.sigmoid(o)
             new_c = c * f + i * j
-            tanh_c = tf.tanh(new_c)
-            new_h = output = tf.cast(o * tanh_c, low)
+            new_h = output = tf.cast(o * tf.tanh(new_c), low)
             if inside:
                 new_c, new_h = tf.where(inside[0], new_c, c), tf.where(inside[0], output, h)
                 output = tf.where(inside[0], output, tf.zeros([], low))
-            return (new_c, new_h), (output, i, j, f, o, tanh_c, c, h)
+            return (new_c, new_h), (output, i, j, f, o, c)
 
         (last_c, last_h), kept = scan(forward, (tf.cast(c, high), h), [z_x, *marks], specs, unroll)
-        outputs, *gates, h_before = kept
+        outputs = stacked(kept[0])
+        gates = kept[1:]
 
         def gradient(d_outputs: Any, d_c: Any, d_h: Any) -> tuple[Any, ...]:
             def backward(carry: Any, d_out: Any, *rest: Any) -> tuple[Any, Any]:
                 d_c, d_h = carry
-                i, j, f, o, tanh_c, c, *inside = rest
+                i, j, f, o, c, *inside = rest
+                tanh_c = tf.tanh(c * f + i * j)
                 d_new_h = tf.cast(d_h + d_out, high)
                 d_new_c = d_c
                 if inside:
@@ -95,16 +96,16 @@ def lstm(
                 return (before_c, before_h), (d_z,)
 
             carry = (tf.cast(d_c, high), d_h)
-            (d_c, d_h), (d_z,) = scan(
-                backward, carry, [d_outputs, *gates, *marks], [(low, 4 * units)], unroll, reverse=True
-            )
+            columns = [d_outputs, *gates, *marks]
+            (d_c, d_h), (d_z,) = scan(backward, carry, columns, [(low, 4 * units)], unroll, reverse=True)
             d_z = tf.reshape(joined(d_z), [-1, 4 * units])
-            rows = tf.concat([flat, tf.reshape(joined(h_before), [-1, units])], axis=1)
-            d_kernel = tf.matmul(rows, d_z, transpose_a=True)
+            # past the end d_z is 0, so that the outputs, which are 0 there, serve for h
+            h_before = tf.reshape(tf.concat([h[None], outputs[:-1]], 0), [-1, units])
+            d_kernel = tf.matmul(tf.concat([flat, h_before], axis=1), d_z, transpose_a=True)
             d_inputs = tf.reshape(tf.matmul(d_z, w_x, transpose_b=True), tf.shape(inputs))
             return d_inputs, d_kernel, tf.reduce_sum(d_z, 0), tf.cast(d_c, low), d_h
 
-        return (stacked(outputs), tf.cast(last_c, low), last_h), gradient
+        return (outputs, tf.cast(last_c, low), last_h), gradient
 
     outputs, c, h = run(inputs, kernel, bias, c, h)
     outputs.set_shape([steps, inputs.shape[1], units])
@@ -113,12 +114,12 @@ def lstm(
 
 def stacked(columns: Columns) -> Any:
     """Returns the steps as one tensor [time, ...]."""
-    return tf.stack(columns) if isinstance(columns, list) else columns
+    return tf.stack(columns) if isinstance(columns, list) else columns.stack()
 
 
 def joined(columns: Columns) -> Any:
-    """Returns the steps as one tensor whose first dimension is time x batch, or [time, ...] from a loop."""
-    return tf.concat(columns, 0) if isinstance(columns, list) else columns
+    """Returns the steps one below the other: [time x batch, ...], or [time, batch, ...] from a loop."""
+    return tf.concat(columns, 0) if isinstance(columns, list) else columns.stack()
 
 
 def scan(
@@ -144,9 +145,11 @@ def scan(
     """
     if unroll:
         return _unrolled(step, carry, columns, reverse)
-    total = tf.shape(columns[0])[0]
+    total = tf.shape(columns[0])[0]  # the first is a tensor
     rows = carry[0].shape[0]
-    arrays = [tf.TensorArray(x.dtype, total, element_shape=x.shape[1:]).unstack(x) for x in columns]
+    arrays = [
+        tf.TensorArray(x.dtype, total, element_shape=x.shape[1:]).unstack(x) if tf.is_tensor(x) else x for x in columns
+    ]
     made = [tf.TensorArray(dtype, total, element_shape=[rows, width]) for dtype, width in specs]
 
     def body(n: Any, carry: Any, made: list[Any]) -> tuple[Any, Any, list[Any]]:
@@ -156,7 +159,7 @@ def scan(
 
     limit = columns[0].shape[0]
     _, carry, made = tf.while_loop(lambda n, *_: n < total, body, (0, carry, made), maximum_iterations=limit)
-    return carry, [a.stack() for a in made]
+    return carry, made
 
 
 def _unrolled(
