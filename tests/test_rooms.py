@@ -7,8 +7,8 @@ import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo"
 ORDER = [
-    "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel", "training", "inference",
-    "transfer", "cli",
+    "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel", "training",
+    "inference", "transfer", "cli",
 ]  # fmt: skip
 
 
