@@ -2,30 +2,54 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._predict_run import find_pictures, is_run, predict_run
 
 app = typer.Typer()
 
 
 @app.command()
 def predict(
-    net: Annotated[str, typer.Argument(help="A network from 'zoo list'.")],
+    net: Annotated[
+        str, typer.Argument(metavar="NET|RUN", help="A network from 'zoo list', or a folder of a retraining.")
+    ],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Picture files, and folders of them.")],
-    weights: Annotated[str, typer.Option(help="A path in any format, or a name: imagenet, slim, torchvision.")],
+    weights: Annotated[
+        str | None, typer.Option(help="For a network: a path in any format, or a name: imagenet, slim, torchvision.")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 5,
     labels: Annotated[Path | None, typer.Option(help="Class names: a line each, or JSON.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
     option: NetOptions = None,
+    reject_below: Annotated[
+        float, typer.Option(min=0, max=1, help="For a RUN: with a smaller probability, answer 'none of these'.")
+    ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for a RUN.")] = False,
 ) -> None:
     """Name what pictures show. Ends with 1 when a picture could not be read, and with 2 when none could."""
-    files, bad = _find_pictures(images)
+    if is_run(net):
+        if weights is not None or labels is not None or option:
+            raise ValueError(f"{net} is a finished retraining: it has its own weights, labels and options.")
+        predict_run(
+            Path(net),
+            images,
+            top=top,
+            reject_below=reject_below,
+            as_json=as_json,
+            as_csv=as_csv,
+            batch_size=batch_size,
+        )
+        return
+    if weights is None:
+        raise ValueError(f"{net} needs --weights, as it is no folder of a finished retraining.")
+    files, bad = find_pictures(images)
     if not files and not bad:
         raise ValueError(f"No pictures in {', '.join(map(str, images))}.")
     from zoo.cli._quiet import import_tensorflow
@@ -50,22 +74,6 @@ def predict(
         _say(f"zoo: skipped {name}: {reason}")
     if bad:
         raise typer.Exit(1 if rows else 2)
-
-
-def _find_pictures(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
-    """Files as given and the pictures in folders, and what is wrong with paths that are neither."""
-    from zoo.data.images import SUFFIXES
-
-    files: list[Path] = []
-    bad: dict[str, str] = {}
-    for path in paths:
-        if path.is_dir():
-            files += sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-        elif path.is_file():
-            files.append(path)
-        else:
-            bad[str(path)] = "no such file or folder"
-    return files, bad
 
 
 def _build(network: Any, weights: str, options: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.layers import dropout
+from zoo.layers import dropout, variance_scaling_initializer
 from zoo.registry import get_net
 from zoo.scoping import get_variable, register_function, variable_scope
 
@@ -33,13 +33,15 @@ def retrained(
     trunk_options: Mapping[str, Any] | None = None,
     head_end_points: Sequence[str] = ("Mixed_7c",),
     classes: Sequence[str] = (),
+    hidden: int = 0,
     dropout_keep_prob: float = 1.0,
     train_batch_norm: bool = False,
     is_training: bool = False,
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Softmax regression on pooled end points of a registered network.
 
-    logits = (root(features) - shift) * scale @ weights + biases, divided by the temperature when not training.
+    logits = (root(features) - shift) * scale @ weights + biases, divided by the temperature when not training; with a
+    hidden layer, ReLU of such a product goes through a second one.
 
     Args:
         images: [N, H, W, C], prepared for the trunk.
@@ -48,6 +50,7 @@ def retrained(
         trunk_options: Its options.
         head_end_points: End points whose pooled features the head reads, side by side.
         classes: Names of the classes; carried along for whoever loads the model.
+        hidden: Width of a hidden layer; 0 has none.
         dropout_keep_prob: Share of the features that dropout keeps in training.
         train_batch_norm: Lets the trunk's batch norm use the batch's statistics in training; they stay as trained
             otherwise.
@@ -65,18 +68,44 @@ def retrained(
     if absent:
         raise ValueError(f"{trunk} has no end point {', '.join(absent)}; it has {', '.join(end_points)}.")
     features = tf.concat([pooled(end_points[name]) for name in head_end_points], 1)
+    logits = head(features, num_classes, hidden, dropout_keep_prob, is_training)
+    end_points = {**end_points, "Features": features, "Logits": logits, "Predictions": tf.nn.softmax(logits)}
+    return logits, end_points
+
+
+def head(
+    features: tf.Tensor, num_classes: int, hidden: int = 0, dropout_keep_prob: float = 1.0, is_training: bool = False
+) -> tf.Tensor:
+    """The head alone, in the scope ``Head``.
+
+    Args:
+        features: [N, D], pooled.
+        num_classes: K.
+        hidden: Width of a hidden layer; 0 has none.
+        dropout_keep_prob: Share of the inputs of each product that dropout keeps in training.
+        is_training: Training; the temperature is left out.
+
+    Returns:
+        Logits [N, K].
+    """
     width = features.shape[1]
     with variable_scope("Head"):
         shift = get_variable("shift", [width], initializer=tf.zeros_initializer(), trainable=False)
         scale = get_variable("scale", [width], initializer=tf.ones_initializer(), trainable=False)
         temperature = get_variable("temperature", [], initializer=tf.ones_initializer(), trainable=False)
-        weights = get_variable("weights", [width, num_classes], initializer=tf.zeros_initializer())
-        biases = get_variable("biases", [num_classes], initializer=tf.zeros_initializer())
-        scaled = (signed_root(features) - shift) * scale
-        if dropout_keep_prob < 1:
-            scaled = dropout(scaled, dropout_keep_prob, is_training=is_training)
-        logits = tf.matmul(scaled, weights) + biases
-        if not is_training:
-            logits = logits / temperature
-    end_points = {**end_points, "Features": features, "Logits": logits, "Predictions": tf.nn.softmax(logits)}
-    return logits, end_points
+        net = (signed_root(features) - shift) * scale  # [N, D]
+        if hidden:
+            net = _drop(net, dropout_keep_prob, is_training)
+            net = tf.nn.relu(_product(net, hidden, "hidden_", variance_scaling_initializer()))  # [N, hidden]
+        net = _drop(net, dropout_keep_prob, is_training)
+        logits = _product(net, num_classes, "", tf.zeros_initializer())
+        return logits if is_training else logits / temperature
+
+
+def _product(net: tf.Tensor, width: int, prefix: str, initializer: Any) -> tf.Tensor:
+    weights = get_variable(f"{prefix}weights", [net.shape[1], width], initializer=initializer)
+    return tf.matmul(net, weights) + get_variable(f"{prefix}biases", [width], initializer=tf.zeros_initializer())
+
+
+def _drop(net: tf.Tensor, keep_prob: float, is_training: bool) -> tf.Tensor:
+    return dropout(net, keep_prob, is_training=is_training) if keep_prob < 1 else net

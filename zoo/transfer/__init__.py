@@ -1,1 +1,57 @@
-"""From a folder of pictures to a model that can be trusted."""
+"""From a folder of pictures to a model that can be trusted: ``retrain`` does the whole, each stage is a function.
+
+Scan and split are ``zoo.data.scan.scan_images`` and ``zoo.data.split.split_scan``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.transfer.assemble import assemble as assemble
+    from zoo.transfer.evaluate import Evaluation as Evaluation
+    from zoo.transfer.evaluate import evaluate as evaluate
+    from zoo.transfer.extract import Extractor as Extractor
+    from zoo.transfer.finetune import fine_tune as fine_tune
+    from zoo.transfer.head import Head as Head
+    from zoo.transfer.head import calibrate as calibrate
+    from zoo.transfer.head import fit_head as fit_head
+    from zoo.transfer.judge import judge as judge
+    from zoo.transfer.pictures import Reader as Reader
+    from zoo.transfer.pipeline import retrain as retrain
+    from zoo.transfer.report import write_report as write_report
+    from zoo.transfer.run import load_predictor as load_predictor
+    from zoo.transfer.settings import Settings as Settings
+    from zoo.transfer.steps_head import train_head as train_head
+    from zoo.transfer.suspicious import find_suspicious as find_suspicious
+    from zoo.transfer.trunk import load_trunk as load_trunk
+
+# Public name -> module that defines it; loaded when first used.
+_NAMES = {
+    "Evaluation": "evaluate",
+    "Extractor": "extract",
+    "Head": "head",
+    "Reader": "pictures",
+    "Settings": "settings",
+    "assemble": "assemble",
+    "calibrate": "head",
+    "evaluate": "evaluate",
+    "find_suspicious": "suspicious",
+    "fine_tune": "finetune",
+    "fit_head": "head",
+    "judge": "judge",
+    "load_predictor": "run",
+    "load_trunk": "trunk",
+    "retrain": "pipeline",
+    "train_head": "steps_head",
+    "write_report": "report",
+}
+__all__ = sorted(_NAMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name at its first use."""
+    if name not in _NAMES:
+        raise AttributeError(f"module 'zoo.transfer' has no attribute '{name}'; dir(zoo.transfer) lists its names")
+    value = getattr(import_module(f"zoo.transfer.{_NAMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -36,13 +36,21 @@ def assemble(trunk: Trunk, head: Head, *, dropout_keep_prob: float = 1.0, train_
         trunk_options=trunk.options,
         head_end_points=list(head.end_points),
         classes=list(head.classes),
+        hidden=0 if head.hidden_bias is None else len(head.hidden_bias),
         dropout_keep_prob=dropout_keep_prob,
         train_batch_norm=train_batch_norm,
     )
     for name in trunk.model.variable_names:
         model.variable(name).assign(trunk.model.variable(name))
-    for name in ("shift", "scale", "weights"):
-        model.variable(f"Head/{name}").assign(getattr(head, name))
-    model.variable("Head/biases").assign(head.bias)
-    model.variable("Head/temperature").assign(np.float32(head.temperature))
+    write_head(model, head)
     return model
+
+
+def write_head(model: "Model", head: Head) -> None:
+    """Gives the variables in a model's scope ``Head`` the head's values."""
+    values = {"shift": head.shift, "scale": head.scale, "weights": head.weights, "biases": head.bias}
+    if head.hidden_weights is not None and head.hidden_bias is not None:
+        values |= {"hidden_weights": head.hidden_weights, "hidden_biases": head.hidden_bias}
+    for name, value in values.items():
+        model.variable(f"Head/{name}").assign(value)
+    model.variable("Head/temperature").assign(np.float32(head.temperature))

@@ -21,6 +21,7 @@ from zoo.transfer.select import POWER, Choice, choose_end_points, make_folds, su
 FORMAT = 1
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 WORK = 2e9  # multiplications of one L-BFGS iteration, at most
+_ARRAYS = ("shift", "scale", "weights", "bias", "hidden_weights", "hidden_bias")
 ROOT_SHIFT = 1e-3  # keeps the slope of the square root finite, so that fine-tuning can pass through it
 
 
@@ -64,10 +65,12 @@ class Head:
         classes: The labels, in the order of the columns.
         shift: [D], subtracted from the rooted features.
         scale: [D], multiplied then.
-        weights: [D, K].
+        weights: [D, K], or [H, K] with a hidden layer.
         bias: [K].
-        penalty: scikit-learn's C, the inverse of the L2 penalty.
+        penalty: scikit-learn's C, the inverse of the L2 penalty; 0 for a head that was trained by steps.
         temperature: Divides the logits; calibrated on the validation part, 1 without one.
+        hidden_weights: [D, H] of a hidden layer with ReLU; None without one.
+        hidden_bias: [H].
     """
 
     end_points: tuple[str, ...]
@@ -78,6 +81,8 @@ class Head:
     bias: np.ndarray
     penalty: float
     temperature: float = 1.0
+    hidden_weights: np.ndarray | None = None
+    hidden_bias: np.ndarray | None = None
 
     def logits(self, features: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns calibrated logits [N, K] of features [N, C] by end point.
@@ -89,7 +94,10 @@ class Head:
         if absent:
             raise ValueError(f"The head reads {', '.join(self.end_points)}. Received: {', '.join(features)}")
         x = np.concatenate([features[name] for name in self.end_points], 1)
-        return ((signed_root(x) - self.shift) * self.scale @ self.weights + self.bias) / self.temperature
+        x = (signed_root(x) - self.shift) * self.scale
+        if self.hidden_weights is not None:
+            x = np.maximum(x @ self.hidden_weights + self.hidden_bias, 0.0)
+        return (x @ self.weights + self.bias) / self.temperature
 
     def probabilities(self, features: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the probabilities [N, K] of features [N, C] by end point."""
@@ -101,7 +109,9 @@ class Head:
 
         plain = {"end_points": self.end_points, "classes": self.classes, "penalty": self.penalty}
         text = json.dumps({"format": FORMAT, "temperature": self.temperature, **plain}, ensure_ascii=False)
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("shift", "scale", "weights", "bias")}
+        arrays = {
+            name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS if getattr(self, name) is not None
+        }
         write_atomically(path, save(arrays, metadata={"head": text}))
 
     @classmethod
@@ -116,7 +126,7 @@ class Head:
         try:
             with safe_open(path, "np") as file:
                 plain = json.loads(file.metadata()["head"])
-                arrays = {name: file.get_tensor(name) for name in ("shift", "scale", "weights", "bias")}
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a head that `zoo retrain` wrote ({error}).") from error
         if plain.pop("format", None) != FORMAT:
@@ -278,16 +288,20 @@ def calibrate(head: Head, features: Mapping[str, np.ndarray], labels: np.ndarray
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", arXiv 1706.04599, section 4.2.
     """
-    from scipy.optimize import minimize_scalar
-
     if not len(labels):
         return head
-    logits, rows = head.logits(features).astype(np.float64), np.arange(len(labels))
+    return dataclasses.replace(head, temperature=temperature_of(head.logits(features), labels) * head.temperature)
+
+
+def temperature_of(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the divisor of the logits [N, K] that minimises the cross-entropy with the labels [N]."""
+    from scipy.optimize import minimize_scalar
+
+    logits, rows = np.asarray(logits, np.float64), np.arange(len(labels))
 
     def loss(log_t: float) -> float:
         z = logits / np.exp(log_t)
         z = z - z.max(1, keepdims=True)
         return float(np.mean(np.log(np.exp(z).sum(1)) - z[rows, labels]))
 
-    found = minimize_scalar(loss, bounds=(np.log(0.05), np.log(100.0)), method="bounded")
-    return dataclasses.replace(head, temperature=float(np.exp(found.x)) * head.temperature)
+    return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.05), np.log(100.0)), method="bounded").x))

@@ -28,6 +28,7 @@ from zoo.transfer.select import combinations
 from zoo.transfer.settings import Settings
 from zoo.transfer.similar import near_duplicates
 from zoo.transfer.sources import as_files
+from zoo.transfer.steps_head import train_head
 from zoo.transfer.suspicious import Decision, apply_decisions, find_suspicious, read_decisions, write_suspicious
 from zoo.transfer.trunk import Trunk, load_trunk
 
@@ -76,8 +77,6 @@ def retrain(
         known = ", ".join(field.name for field in dataclasses.fields(Settings))
         raise TypeError(f"retrain has no setting {', '.join(unknown)}; there are {known}")
     chosen = Settings(**settings)
-    if chosen.views < 0:
-        raise ValueError(f"views must be 0 or more. Received: {chosen.views}")
     tell = say or (lambda text: None)
     count = progress or (lambda stage, done, total: None)
     folder = Path(out)
@@ -136,20 +135,19 @@ def retrain(
         train = _with_views(extractor, sets["train"], files, end_points, chosen.views, train, count)
     group_of = {keys[i]: number for number, group in enumerate(similar.groups) for i in group}
     groups = np.array([group_of.get(key, len(group_of) + i) for i, key in enumerate(sets["train"])])
-    head, choices = fit_head(
-        train,
-        labels_of("train"),
-        classes,
-        candidates=candidates,
-        groups=groups,
-        balance=chosen.balance,
-        seed=chosen.seed,
-    )
+    held = rows.read(sets["validation"], end_points)
+    how: dict[str, Any] = {"candidates": candidates, "groups": groups, "balance": chosen.balance, "seed": chosen.seed}
+    if chosen.head == "softmax":
+        head, choices = fit_head(train, labels_of("train"), classes, **how)
+    else:
+        how |= {"optimizer": chosen.head, "hidden": chosen.hidden, "dropout": chosen.dropout}
+        validation = (held, labels_of("validation"))
+        head, choices = train_head(train, labels_of("train"), classes, validation=validation, **how)
     del train
-    validation = rows.read(sets["validation"], head.end_points)
-    head = calibrate(head, validation, labels_of("validation"))
+    head = calibrate(head, held, labels_of("validation"))
     head.save(folder / "head.safetensors")
-    tell(f"head: reads {' + '.join(head.end_points)}, C = {head.penalty:g}, temperature {head.temperature:.2f}")
+    kind = f"C = {head.penalty:g}" if head.penalty else chosen.head
+    tell(f"head: reads {' + '.join(head.end_points)}, {kind}, temperature {head.temperature:.2f}")
 
     model = assemble(trunk, head, dropout_keep_prob=1.0, train_batch_norm=chosen.train_batch_norm)
     probabilities = _probabilities(rows, keys, head)

@@ -122,19 +122,21 @@ class Predictor:
     reader: Reader
     classes: tuple[str, ...]
 
-    def __call__(self, files: Sequence[bytes], batch_size: int = 16) -> np.ndarray:
+    def __call__(self, files: Sequence[bytes]) -> np.ndarray:
         """Returns the probabilities [N, K] of encoded pictures.
 
         Raises:
             ImageError: One of them is no picture that can be read.
         """
+        return self.classify([self.reader.read(data) for data in files])
+
+    def classify(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the probabilities [N, K] of pictures that ``reader`` has read."""
         import tensorflow as tf
 
-        parts = []
-        for start in range(0, len(files), batch_size):
-            batch = np.stack([self.reader.read(data) for data in files[start : start + batch_size]])
-            parts.append(tf.nn.softmax(self.model.predict_on_batch(batch)).numpy())
-        return np.concatenate(parts) if parts else np.zeros((0, len(self.classes)))
+        if not prepared:
+            return np.zeros((0, len(self.classes)))
+        return tf.nn.softmax(self.model.predict_on_batch(np.stack(prepared))).numpy()
 
 
 def load_predictor(folder: str | Path) -> Predictor:

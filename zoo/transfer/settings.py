@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+HEADS = ("softmax", "sgd", "adam")
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -26,6 +28,9 @@ class Settings:
         max_bad: How many bad files are acceptable.
         near: Cosine of the pooled last maps above which two pictures are near-duplicates.
         balance: Lets every class count alike.
+        head: "softmax" (L-BFGS), or "sgd" or "adam": a head trained by steps.
+        hidden: Width of a hidden layer, for a head trained by steps.
+        dropout: Share that dropout takes away, for a head trained by steps.
         finetune_from: First end point of the trunk to train too; None leaves the trunk alone.
         epochs: Epochs of fine-tuning.
         finetune_rate: Learning rate of the trunk; the head's is ten times that.
@@ -48,11 +53,31 @@ class Settings:
     max_bad: str = "1%"
     near: float = 0.98
     balance: bool = False
+    head: str = "softmax"
+    hidden: int = 0
+    dropout: float = 0.0
     finetune_from: str | None = None
     epochs: int = 10
     finetune_rate: float = 1e-4
     train_batch_norm: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        rules = (
+            (self.views >= 0, "views must be 0 or more", self.views),
+            (self.head in HEADS, f"head must be one of {', '.join(HEADS)}", self.head),
+            (
+                self.head != "softmax" or not (self.hidden or self.dropout),
+                "hidden and dropout need head sgd or adam",
+                "",
+            ),
+            (0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout),
+            (0 <= self.validation + self.test < 1, "validation and test must leave something to train on", ""),
+            (self.epochs > 0 and self.finetune_rate > 0, "epochs and finetune_rate must be above 0", self.epochs),
+        )
+        for holds, rule, value in rules:
+            if not holds:
+                raise ValueError(f"{rule}. Received: {value!r}" if value != "" else f"{rule}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""

@@ -1,0 +1,151 @@
+"""``zoo retrain``: from a folder of pictures to a model that can be trusted, in one command."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo.cli._options import NetOptions, parse_options
+from zoo.cli.scan import parse_colour, print_scan
+
+app = typer.Typer()
+
+
+@app.command()
+def retrain(
+    images: Annotated[
+        Path | None, typer.Argument(help="A folder with a folder for each class, or a CSV of path,label.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
+    net: Annotated[str, typer.Option(help="The trunk: a network for pictures from 'zoo list'.")] = "inception_v3",
+    weights: Annotated[
+        str, typer.Option(help="imagenet (published, fetched once), embedded (small, comes with zoo), none, or a file.")
+    ] = "imagenet",
+    size: Annotated[int | None, typer.Option(min=16, help="Side of the pictures in the trunk.")] = None,
+    bottleneck: Annotated[str, typer.Option(help="auto, final, or end points joined by '+'.")] = "auto",
+    views: Annotated[int, typer.Option(min=0, help="Augmented views a picture; the first is its mirror image.")] = 0,
+    fit: Annotated[str, typer.Option(help="How pictures become squares: pad, crop or stretch.")] = "pad",
+    background: Annotated[str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.")] = "white",
+    orient: Annotated[bool, typer.Option(help="Turn pictures as their camera noted.")] = True,
+    layout: Annotated[str, typer.Option(help="auto, classes, or subsets (folders called train, val, test).")] = "auto",
+    validation: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the validation part.")] = 0.1,
+    test: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the test part.")] = 0.1,
+    max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
+    near: Annotated[float, typer.Option(help="Cosine from which pictures are near-duplicates.")] = 0.98,
+    balance: Annotated[bool, typer.Option("--balance", help="Let every class count alike.")] = False,
+    head: Annotated[str, typer.Option(help="softmax (L-BFGS), or sgd or adam.")] = "softmax",
+    hidden: Annotated[int, typer.Option(min=0, help="Width of a hidden layer of an sgd or adam head.")] = 0,
+    dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Dropout of an sgd or adam head.")] = 0.0,
+    finetune_from: Annotated[str | None, typer.Option(help="Train the trunk too, from this end point on.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of fine-tuning.")] = 10,
+    finetune_rate: Annotated[float, typer.Option(min=0, help="Learning rate of the trunk.")] = 1e-4,
+    train_batch_norm: Annotated[bool, typer.Option("--train-batch-norm", help="Fine-tune batch norm too.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
+    workers: Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one a CPU.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of the bottleneck caches.")] = None,
+    export: Annotated[bool, typer.Option(help="Write saved_model and model.keras.")] = True,
+    option: NetOptions = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Try it on the digits in scikit-learn.")] = False,
+) -> None:
+    """Retrain a network on your pictures; writes models, figures and report.html to the run folder."""
+    if demo == (images is not None):
+        raise ValueError("give either IMAGES, a folder with a folder for each class, or --demo")
+    from zoo.cli._quiet import import_tensorflow
+
+    import_tensorflow()
+    from zoo.transfer.pipeline import retrain as run_all
+
+    if demo:
+        weights = "embedded" if weights == "imagenet" else weights
+        out = out or Path("runs") / "demo"
+        images = _write_digits(out.parent / f"{out.name}-pictures")
+        typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {images}")
+    source = images or Path()
+    folder = out or Path("runs") / source.resolve().stem
+    with _progress() as progress:
+        run = run_all(
+            source,
+            folder,
+            cache=cache,
+            batch_size=batch_size,
+            workers=workers,
+            export=export,
+            say=typer.echo,
+            progress=progress,
+            net=net,
+            weights=weights,
+            size=size,
+            net_options=parse_options(option),
+            bottleneck=bottleneck,
+            views=views,
+            fit=fit,
+            background=parse_colour(background),
+            orient=orient,
+            layout=layout,
+            validation=validation,
+            test=test,
+            max_bad=max_bad,
+            near=near,
+            balance=balance,
+            head=head,
+            hidden=hidden,
+            dropout=dropout,
+            finetune_from=finetune_from,
+            epochs=epochs,
+            finetune_rate=finetune_rate,
+            train_batch_norm=train_batch_norm,
+            seed=seed,
+        )
+    print_scan(run.scan)
+    typer.echo(f"report: {folder / 'report.html'}")
+    if demo:
+        _predict_one(run)
+    else:
+        typer.echo(f"predict: zoo predict {folder} PICTURE")
+
+
+def _predict_one(run: Any) -> None:
+    """Predicts the first test picture, as a user would."""
+    picture = next(p for p in run.scan.pictures if run.split.sets[p.sha256] == run.facts["judged"])
+    typer.echo(f"\n$ zoo predict {run.folder} {picture.path}")
+    from zoo.cli._predict_run import predict_run
+
+    predict_run(run.folder, [Path(picture.path)], top=3, reject_below=0.0, as_json=False, as_csv=False, batch_size=1)
+
+
+def _write_digits(folder: Path) -> Path:
+    """Writes scikit-learn's 1,797 digits, 8 x 8, as PNG files of 32 x 32 into a folder a class."""
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    from zoo.data.images import encode_png
+
+    digits = load_digits()
+    for number, (pixels, digit) in enumerate(zip(digits.images, digits.target, strict=True)):
+        path = folder / str(digit) / f"{number:04d}.png"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            grey = np.repeat(np.repeat(255 - (pixels * 255 / 16).astype(np.uint8), 4, 0), 4, 1)
+            path.write_bytes(encode_png(np.repeat(grey[..., None], 3, 2)))
+    return folder
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows a bar a stage on the terminal's error stream; nothing where there is none."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TaskID
+
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if total and stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            if stage in tasks:
+                bars.update(tasks[stage], completed=done, total=total)
+
+        yield show

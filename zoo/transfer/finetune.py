@@ -1,0 +1,244 @@
+"""Fine-tuning: the later part of the trunk trains with the head, and is kept only if validation says so."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from zoo.data.images import decode
+from zoo.data.stream import permutation
+from zoo.transfer.assemble import assemble
+from zoo.transfer.head import Head, softmax, temperature_of
+from zoo.transfer.pictures import Reader
+from zoo.transfer.settings import Settings
+from zoo.transfer.trunk import Trunk
+
+if TYPE_CHECKING:
+    from zoo.scoping import Model
+
+BATCH = 16
+PATIENCE = 3
+HEAD_TO_TRUNK = 10.0  # the head learns so many times faster than the trunk
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What fine-tuning gave.
+
+    Args:
+        model: The fine-tuned model; None when the head alone was at least as good on the validation part.
+        probabilities: Content hash -> [K]; empty without a model.
+        facts: For the report: sentence, kept, history, accuracies and losses on the validation part.
+    """
+
+    model: "Model | None"
+    probabilities: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+
+def fine_tune(
+    trunk: Trunk,
+    head: Head,
+    reader: Reader,
+    files: Mapping[str, str],
+    sets: Mapping[str, Sequence[str]],
+    label_of: Mapping[str, int],
+    settings: Settings,
+    folder: Path,
+    *,
+    progress: Callable[[str, int, int], None],
+) -> Tuned:
+    """Trains head and trunk from ``settings.finetune_from`` on, with early stopping; a killed run goes on exactly.
+
+    Args:
+        trunk: The trained network.
+        head: The fitted head, where training starts.
+        reader: How pictures are read.
+        files: Content hash -> file.
+        sets: "train" and "validation" -> content hashes.
+        label_of: Content hash -> class index.
+        settings: The run's settings.
+        folder: Run folder; checkpoints go to ``finetune`` in it.
+        progress: Called with (stage, done, total).
+
+    Returns:
+        The model, when it is better on the validation part than the head alone.
+
+    Raises:
+        ValueError: The trunk has no such end point, or there is no validation part.
+    """
+    from zoo.training import Trainer
+
+    if not sets["validation"]:
+        raise ValueError("Fine-tuning needs a validation part to be judged by; set --validation above 0.")
+    model = assemble(trunk, head, dropout_keep_prob=0.8, train_batch_norm=settings.train_batch_norm)
+    trained = trained_names(model.variable_names, trunk, settings.finetune_from or "", settings.train_batch_norm)
+    labels = np.array([label_of[key] for key in sets["validation"]])
+    before = _judge(_logits(model, reader, files, sets["validation"]), labels)
+    trainer = Trainer(
+        model,
+        optimizer="momentum",
+        learning_rate=settings.finetune_rate * HEAD_TO_TRUNK,
+        multipliers={name: 1 / HEAD_TO_TRUNK for name in trained if not name.startswith("Head/")},
+        clip_norm=1.0,
+        train_only=trained,
+        global_batch=BATCH,
+        seed=settings.seed,
+        config={"pictures": sorted(sets["train"]), "from": settings.finetune_from},
+    )
+    validation = _batches(reader, files, sets["validation"], label_of)
+    done = trainer.fit(
+        lambda epoch, skip=0: _epoch(reader, files, sets["train"], label_of, settings.seed, epoch, skip),
+        epochs=settings.epochs,
+        validation=validation,
+        steps_per_epoch=math.ceil(len(sets["train"]) / BATCH),
+        patience=PATIENCE,
+        folder=folder / "finetune",
+        progress="none",
+        summaries="none",
+        callbacks=[_Counter(lambda epoch: progress("fine-tuning", epoch, settings.epochs))],
+    )
+    logits = _logits(model, reader, files, sets["validation"])
+    after = _judge(logits, labels)
+    history = [_line(line) for line in done.lines if "val_accuracy" in line]
+    kept = (after["accuracy"], -after["loss"]) > (before["accuracy"], -before["loss"])
+    gain = after["accuracy"] - before["accuracy"]
+    sentence = (
+        f"fine-tuning from {settings.finetune_from} brought the validation accuracy from {before['accuracy']:.1%} to "
+        f"{after['accuracy']:.1%} ({gain:+.1%}): "
+        + ("the fine-tuned model is kept" if kept else "it is not better, so the head on the original trunk is kept")
+    )
+    facts = {"sentence": sentence, "kept": kept, "before": before, "after": after, "history": history}
+    if not kept:
+        return Tuned(None, {}, facts)
+    model.variable("Head/temperature").assign(np.float32(temperature_of(logits, labels)))
+    keys = list(files)
+    rows = softmax(_logits(model, reader, files, keys, raw=False))
+    return Tuned(model, dict(zip(keys, rows, strict=True)), facts)
+
+
+def trained_names(names: Sequence[str], trunk: Trunk, first: str, train_batch_norm: bool) -> list[str]:
+    """Returns the names of the variables that fine-tuning trains: the head's, and the trunk's from an end point on.
+
+    Args:
+        names: All variable names, in the order of the network.
+        trunk: The trunk.
+        first: The end point.
+        train_batch_norm: Batch norm's too.
+
+    Raises:
+        ValueError: No variables belong to such an end point; the message lists those that have some.
+    """
+    own = [name for name in names if not name.startswith("Head/")]
+    starts = [i for i, name in enumerate(own) if first and f"/{first}/" in f"/{name}"]
+    if not starts:
+        known = [name for name in trunk.end_points if any(f"/{name}/" in f"/{variable}" for variable in own)]
+        raise ValueError(f"--finetune-from is one of {', '.join(known)}. Received: {first!r}")
+    later = own[starts[0] :]
+    kept = [name for name in later if train_batch_norm or not is_batch_norm(name)]
+    unlearned = ("moving_mean", "moving_variance")
+    return [name for name in kept if name.rpartition("/")[2] not in unlearned] + ["Head/weights", "Head/biases"]
+
+
+def is_batch_norm(name: str) -> bool:
+    """Says whether a variable belongs to batch norm, by its name."""
+    return name.rpartition("/")[2] in ("beta", "gamma", "moving_mean", "moving_variance")
+
+
+class _Counter(keras.callbacks.Callback):
+    """Reports finished epochs."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._tell(epoch + 1)
+
+
+def _read(reader: Reader, path: tf.Tensor) -> tf.Tensor:
+    """Reads and prepares one file with Pillow inside tf.data."""
+
+    def read(name: bytes) -> np.ndarray:
+        return decode(Path(name.decode()).read_bytes(), background=reader.background, orient=reader.orient)
+
+    pixels = tf.ensure_shape(tf.numpy_function(read, [path], tf.uint8, stateful=False), [None, None, 3])
+    return reader.prepare(pixels)
+
+
+def _batches(
+    reader: Reader, files: Mapping[str, str], keys: Sequence[str], label_of: Mapping[str, int]
+) -> tf.data.Dataset:
+    """The pictures in order, as batches (images, labels)."""
+    paths, labels = [files[key] for key in keys], [label_of[key] for key in keys]
+    data = tf.data.Dataset.from_tensor_slices((paths, np.array(labels, np.int64)))
+    data = data.map(lambda path, label: (_read(reader, path), label), num_parallel_calls=tf.data.AUTOTUNE)
+    return data.batch(BATCH).prefetch(2)
+
+
+def _epoch(
+    reader: Reader,
+    files: Mapping[str, str],
+    keys: Sequence[str],
+    label_of: Mapping[str, int],
+    seed: int,
+    epoch: int,
+    skip: int,
+) -> tf.data.Dataset:
+    """One epoch's batches, shuffled and augmented by (seed, epoch), from batch ``skip`` on."""
+    order = permutation(len(keys), seed, epoch)[skip * BATCH :]
+    paths = [files[keys[i]] for i in order]
+    labels = np.array([label_of[keys[i]] for i in order], np.int64)
+    numbers = np.array(order, np.int32)
+
+    def load(path: tf.Tensor, label: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return augment(_read(reader, path), tf.stack([number, seed * 10007 + epoch])), label
+
+    data = tf.data.Dataset.from_tensor_slices((paths, labels, numbers))
+    return data.map(load, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH).prefetch(2)
+
+
+def augment(image: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Mirrors, crops (at least 80 % of each side) and brightens a prepared picture.
+
+    Args:
+        image: float32 [H, W, C].
+        seed: int32 [2]; the same seed gives the same picture.
+
+    Returns:
+        float32 [H, W, C].
+    """
+    seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 4))
+    image = tf.image.stateless_random_flip_left_right(image, seeds[0])
+    size = tf.shape(image)[:2]
+    share = tf.random.stateless_uniform([], seeds[1], 0.8, 1.0)
+    part = tf.cast(tf.round(tf.cast(size, tf.float32) * share), tf.int32)
+    crop = tf.image.stateless_random_crop(image, tf.concat([part, tf.shape(image)[2:]], 0), seeds[2])
+    resized = tf.ensure_shape(tf.image.resize(crop, size), image.shape)
+    return resized + tf.random.stateless_uniform([], seeds[3], -0.1, 0.1)
+
+
+def _logits(
+    model: "Model", reader: Reader, files: Mapping[str, str], keys: Sequence[str], raw: bool = True
+) -> np.ndarray:
+    """Returns logits [N, K]; raw ones are not divided by the temperature."""
+    call = tf.function(lambda images: model(images, training=False))
+    rows = np.concatenate([call(images).numpy() for images, _ in _batches(reader, files, keys, dict.fromkeys(keys, 0))])
+    return rows * float(model.variable("Head/temperature").numpy()) if raw else rows
+
+
+def _judge(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Accuracy, and cross-entropy at its best temperature."""
+    p = softmax(logits / temperature_of(logits, labels))
+    loss = -np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12)).mean()
+    return {"accuracy": float((p.argmax(1) == labels).mean()), "loss": float(loss)}
+
+
+def _line(line: Mapping[str, Any]) -> dict[str, Any]:
+    values = {"epoch": line.get("epoch"), "accuracy": line.get("accuracy"), "loss": line.get("loss")}
+    return {**values, "validation_accuracy": line["val_accuracy"], "validation_loss": line.get("val_loss")}

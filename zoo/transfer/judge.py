@@ -1,0 +1,53 @@
+"""Evaluation of a finished run on other labelled pictures."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from zoo.data.scan import parse_limit, scan_images
+from zoo.data.split import Split
+from zoo.transfer.evaluate import Evaluation, evaluate
+from zoo.transfer.run import load_facts, load_predictor
+
+
+def judge(
+    run: str | Path, images: str | os.PathLike[str], *, batch_size: int = 16, max_bad: float | str = "1%"
+) -> tuple[Evaluation, int]:
+    """Evaluates the model of a finished run.
+
+    Args:
+        run: The run folder.
+        images: A folder with a folder a class, or a CSV of path,label.
+        batch_size: Pictures at a time.
+        max_bad: How many bad files are acceptable.
+
+    Returns:
+        The evaluation, and how many of the pictures were in the run's training part.
+
+    Raises:
+        ValueError: A class that the model does not know, or too many bad files.
+        FileNotFoundError: The run or the pictures are not there.
+    """
+    predictor, facts = load_predictor(run), load_facts(run)
+    scan = scan_images(images, background=predictor.reader.background, orient=predictor.reader.orient)
+    unknown = sorted(set(scan.labels) - set(predictor.classes))
+    if unknown:
+        raise ValueError(
+            f"The model does not know the class {', '.join(unknown)}; its classes are {', '.join(predictor.classes)}."
+        )
+    if len(scan.bad) > parse_limit(max_bad, len(scan.bad) + len(scan.pictures)):
+        first = scan.bad[0]
+        raise ValueError(
+            f"{len(scan.bad)} files are bad, more than --max-bad {max_bad} allows; the first is {first.name}: "
+            f"{first.reason}: {first.detail}"
+        )
+    labels = np.array([predictor.classes.index(p.label) for p in scan.pictures], np.int64)
+    parts = []
+    for start in range(0, len(scan.pictures), batch_size):
+        parts.append(predictor([Path(p.path).read_bytes() for p in scan.pictures[start : start + batch_size]]))
+    path = Path(run) / "split.json"
+    sets = Split.load(path).sets if path.is_file() else {}
+    known = sum(sets.get(p.sha256) == "train" for p in scan.pictures)
+    majority = facts["evaluation"]["majority_class"]
+    return evaluate(np.concatenate(parts), labels, predictor.classes, majority_class=majority), known
