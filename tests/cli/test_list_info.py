@@ -62,3 +62,17 @@ def test_info_refuses(zoo_command):
     assert "--option takes NAME=VALUE" in zoo_command("info", "lenet5", "-o", "variant").err
     assert zoo_command("info").code == 2
     assert zoo_command("inform", "lenet5").code == 2
+
+
+def test_info_estimates_memory(zoo_command):
+    about = json.loads(zoo_command("info", "lenet5", "--batch", 64, "--json").out)["memory"]
+    assert about["weights"] >= 4 * 61_706
+    assert about["optimizer"] >= 4 * 61_706  # momentum
+    # The first convolution's output alone, and its gradient at the same time.
+    assert about["training"] > 64 * 28 * 28 * 6 * 4 * 2
+    assert about["inference"] < about["training"]
+    double = json.loads(zoo_command("info", "lenet5", "--batch", 128, "--json").out)["memory"]
+    assert 1.9 < double["activations_gradients"] / about["activations_gradients"] < 2.1
+    said = zoo_command("info", "lenet5", "--batch", 64)
+    assert "memory at batch 64" in said.out
+    assert zoo_command("info", "lenet5", "--batch", 0).code == 2

@@ -15,6 +15,10 @@ app = typer.Typer()
 def info(
     net: Annotated[str, typer.Argument(help="A network from 'zoo list'.")],
     option: NetOptions = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Estimate the memory that batches of this size take.")
+    ] = None,
+    optimizer: Annotated[str, typer.Option(help="With --batch: for which optimizer.")] = "momentum",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a network's scopes: variables, parameters, multiply-accumulates (MACs), output size."""
@@ -32,6 +36,7 @@ def info(
     total = sum(variable.size for variable in variables)
     trainable = sum(variable.size for variable in variables if variable.trainable)
     macs = sum(row.macs for row in rows)
+    memory = None if batch is None else memory_of(network, options, batch, optimizer)
 
     if as_json:
         about = {
@@ -45,6 +50,8 @@ def info(
             "scopes": [{"scope": r.scope, "params": r.params, "macs": r.macs, "output": r.output} for r in rows],
             "paper": network.spec.paper,
         }
+        if memory is not None:
+            about["memory"] = {"batch": batch, "optimizer": optimizer, **memory}
         typer.echo(json.dumps(about, indent=2))
         return
     typer.echo(f"{net}: {network.spec.paper}")
@@ -63,6 +70,41 @@ def info(
         ],
         ["total", "", f"{total:,}", f"{macs:,}", ""],
     )
+    if memory is not None:
+        typer.echo(f"memory at batch {batch} (estimate; TensorFlow itself takes some 400 MB more):")
+        for what, size in memory.items():
+            typer.echo(f"  {what.replace('_', ' '):<22} {size / 2**20:10,.1f} MiB")
+
+
+def memory_of(network: Any, options: dict[str, Any], batch: int, optimizer: str) -> dict[str, int]:
+    """Estimates the bytes that training and inference take, from the traced step.
+
+    Args:
+        network: A registered network.
+        options: Its options.
+        batch: Examples in a batch.
+        optimizer: Name of the optimizer to train with.
+
+    Returns:
+        Bytes by what takes them; only inference for networks that are no classifiers of one input.
+
+    Raises:
+        ValueError: An input whose size is not fixed.
+    """
+    import tensorflow as tf
+
+    from zoo.training import Trainer, estimate_inference, estimate_memory
+
+    model = network(**options)
+    specs = tf.nest.map_structure(lambda s: tf.TensorSpec((batch, *s.shape[1:]), s.dtype), model.book.input_specs)
+    weights = sum(tf.as_dtype(v.dtype).size * v.numpy().size for v in model.variables)
+    found = {"inference": weights + estimate_inference(model, specs)}
+    if network.spec.num_classes is None or not isinstance(specs, tf.TensorSpec):
+        return {"weights": weights, **found}
+    labels = tf.TensorSpec((batch,), tf.int64)
+    estimate = estimate_memory(Trainer(model, optimizer=optimizer).build((specs, labels)), (specs, labels))
+    parts = {"weights": estimate.weights, "optimizer": estimate.optimizer, "activations_gradients": estimate.step}
+    return {**parts, "training": estimate.total, **found}
 
 
 def _times(shape: tuple[int | None, ...] | None) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._devices import device_options
 from zoo.cli._options import NetOptions, parse_options
-from zoo.cli._quiet import import_tensorflow
 from zoo.cli._train_data import DATA_LICENCES, hold_out, load
 from zoo.cli._train_words import train_words, train_words_settings
 
@@ -18,6 +18,7 @@ _DATA, _HOW, _RUN, _WATCH = "Data", "Learning", "Run folder", "Watching"
 
 
 @app.command()
+@device_options
 def train(
     context: typer.Context,
     net: Annotated[str, typer.Argument(help="A network from 'zoo list' for images of one channel, or word_lm.")],
@@ -138,7 +139,6 @@ def train(
 
     A run that was killed, or stopped with Ctrl-C, goes on at the next step when the same command is given again.
     """
-    import_tensorflow()
     options = parse_options(option)
     if net == "word_lm":
         given = train_words_settings(context)
@@ -289,13 +289,18 @@ def _leave(model: Any, folder: Path, history: Any, accuracy: float, context: typ
 
 # What decides the weights, always in a recipe; other settings are there when they were given.
 _ALWAYS = ("data", "epochs", "batch", "learning_rate", "seed")
-_NEVER = ("net", "option", "out", "resume", "accept_changes", "find_lr", "licence", "progress", "download", "data_dir")
+_NEVER = {
+    *("net", "option", "out", "resume", "accept_changes", "find_lr", "licence", "progress", "download", "data_dir"),
+    *("devices", "memory_growth", "gpu_memory_limit", "intra_op_threads", "inter_op_threads", "log_device_placement"),
+    "soft_placement",
+}
 
 
 def recipe(context: typer.Context) -> str:
     """Returns the command that trains these weights again."""
     words = ["zoo", "train", context.params["net"]]
-    for name, value in context.params.items():
+    for name in (str(parameter.name) for parameter in context.command.params):
+        value = context.params.get(name)
         source = context.get_parameter_source(name)
         given = source is not None and source.name == "COMMANDLINE"
         if name in _NEVER or not (given or name in _ALWAYS or (name == "split" and context.params["data"] == "digits")):

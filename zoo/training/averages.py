@@ -33,6 +33,7 @@ class ExponentialMovingAverage:
         self.decay, self.num_updates = decay, num_updates
         self.shadows: dict[str, tf.Variable] = {}
         self._variables: dict[str, Any] = {}
+        self._strategy = tf.distribute.get_strategy()
 
     def build(self, variables: Mapping[str, Any]) -> None:
         """Makes the shadows; call it under the strategy's scope.
@@ -42,6 +43,7 @@ class ExponentialMovingAverage:
         """
         if self.shadows:
             return
+        self._strategy = tf.distribute.get_strategy()
         self._variables = dict(variables)
         for name, variable in self._variables.items():
             self.shadows[name] = tf.Variable(
@@ -63,20 +65,19 @@ class ExponentialMovingAverage:
         return tf.minimum(self.decay, (1.0 + number) / (10.0 + number))
 
     def update(self, step: Any) -> None:
-        """Moves every shadow towards its variable; in cross-replica context.
+        """Moves every shadow towards its variable; outside the replicas.
 
         Args:
             step: updates of the weights so far, for `num_updates`.
         """
         rate = 1.0 - self.decay_at(step)
-        extended = tf.distribute.get_strategy().extended
 
         def move(shadow: Any, value: Any, rate: Any) -> Any:
             return shadow.assign_sub(tf.cast(rate, shadow.dtype) * (shadow - value))
 
-        for name, shadow in self.shadows.items():
-            variable = _raw(self._variables[name])
-            extended.update(shadow, move, args=(variable, rate), group=True)
+        with self._strategy.scope():
+            for name, shadow in self.shadows.items():
+                self._strategy.extended.update(shadow, move, args=(_raw(self._variables[name]), rate), group=True)
 
     @contextmanager
     def in_weights(self) -> Iterator[None]:
