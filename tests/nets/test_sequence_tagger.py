@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from zoo.data import digits
 from zoo.nets.sequence_tagger import row_classifier, sequence_tagger
+from zoo.weights import bundled
 
 
 def right_context(count, steps=8, seed=0):
@@ -79,3 +80,11 @@ def test_row_classifier_learns_real_digits():
     model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], jit_compile=False)
     model.fit(data.train.images, data.train.labels, batch_size=64, epochs=12, verbose=0)
     assert model.evaluate(data.test.images, data.test.labels, verbose=0)[1] > 0.93
+
+
+def test_the_weights_that_come_with_zoo():
+    data = digits.load("random", 28)
+    model = row_classifier(weights="digits")
+    accuracy = (model.predict(data.test.images, verbose=0).argmax(-1) == data.test.labels).mean()
+    assert accuracy == pytest.approx(bundled.card("row_classifier", "digits")["accuracy"], abs=1e-3)
+    assert accuracy > 0.98

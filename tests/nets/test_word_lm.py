@@ -2,11 +2,14 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from zoo import rnn, scoping
 from zoo.cli._train_words import train_words
+from zoo.data.markov import MarkovChain
 from zoo.data.ngram import NgramModel
 from zoo.data.text import Vocabulary, continued_batches, load_corpus, text_stream, words
 from zoo.nets.word_lm import RECIPES, generate, perplexity, summed_cross_entropy, word_lm
@@ -228,6 +231,70 @@ def test_corpus_of_any_text(tmp_path):
         (other / f"{part}.txt").write_text(text)
     with pytest.raises(ValueError, match="valid part has no words"):
         load_corpus(other)
+
+
+def test_reaches_the_entropy_of_a_markov_chain_only_with_the_carried_state():
+    """A shortened benchmarks/rnn_markov.py: the small model on a text whose lowest perplexity is known."""
+    chain = MarkovChain(4)
+    text, test = chain.draw(20_000, 1), chain.draw(8_000, 2)
+    found = {}
+    for carry in (True, False):
+        model = word_lm(hidden=32, vocab_size=4, carry=10, seed=0)
+        rate = RECIPES["small"].schedule(300)
+        trainer = Trainer(model, learning_rate=rate, loss=summed_cross_entropy, metrics=(), clip_norm=5.0,
+                          steps_per_call=100)  # fmt: skip
+        trainer.fit(text_stream(text, 10, 5, carry), steps=1500, progress="none")
+        found[carry] = perplexity(model, test, 10, 5, carry=carry)
+    assert chain.perplexity * 0.97 < found[True] < chain.perplexity * 1.06
+    assert found[False] > found[True] * 1.03
+    assert NgramModel(text, 4, 3).perplexity(test) < chain.perplexity * 1.06
+
+
+def test_xla_bfloat16_and_keras_fit():
+    tokens = np.random.default_rng(0).integers(0, 12, [8, 5]).astype("int32")
+    model = word_lm(seed=1, init_scale=1.0, **TINY)
+    expected = model(tokens).numpy()
+    compiled = tf.function(lambda x: model(x), jit_compile=True, autograph=False)(tokens)
+    np.testing.assert_allclose(compiled, expected, atol=1e-5)
+    low = word_lm(seed=1, init_scale=1.0, dtype="mixed_bfloat16", **TINY)
+    assert low(tokens).dtype == tf.float32
+    np.testing.assert_allclose(low(tokens), expected, atol=0.1)
+    model.compile(keras.optimizers.Adam(0.05), loss=summed_cross_entropy, jit_compile=False)
+    losses = model.fit(tokens, np.roll(tokens, -1, 1), epochs=25, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] * 0.5
+
+
+def test_parameter_server_is_refused():
+    class Server(tf.distribute.ParameterServerStrategy):
+        """Without its cluster."""
+
+        def __init__(self):
+            pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tf.distribute, "get_strategy", Server)
+        with scoping.variable_store(), pytest.raises(ValueError, match="keep it in the worker"):
+            rnn.CarriedState(3, 4, True)
+
+
+def test_gradients_end_at_the_batch():
+    """Truncated back-propagation: the carried state is a constant of the step."""
+    model = word_lm(carry=2, seed=1, init_scale=1.0, **TINY)
+    batch = {"tokens": np.ones([2, 3], "int32"), "first": np.zeros([2], bool)}
+    model(batch, training=True)
+    carried = [model.variable(f"Model/carried_state/train/part_{n}").numpy() for n in range(4)]
+    plain = word_lm(seed=1, init_scale=1.0, **TINY)
+    for name in NAMES:
+        plain.variable(name).assign(model.variable(name))
+    state = tuple((tf.constant(carried[n]), tf.constant(carried[n + 1])) for n in (0, 2))
+    gradients = []
+    for run in (lambda: model(batch, training=True), lambda: plain((batch["tokens"], state), training=True)[0]):
+        source = model if not gradients else plain
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(run() ** 2)
+        gradients.append(tape.gradient(loss, [source.variable(n).value for n in NAMES]))
+    for a, b in zip(*gradients, strict=True):
+        np.testing.assert_allclose(tf.convert_to_tensor(a), tf.convert_to_tensor(b), atol=1e-4)
 
 
 def test_state_travels_in_checkpoints_and_resume_is_exact(tmp_path):
