@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.transfer.assemble import assemble as assemble
-    from zoo.transfer.evaluate import Evaluation as Evaluation
-    from zoo.transfer.evaluate import evaluate as evaluate
+    from zoo.transfer.evaluation import Evaluation as Evaluation
+    from zoo.transfer.evaluation import evaluate as evaluate
     from zoo.transfer.extract import Extractor as Extractor
     from zoo.transfer.finetune import fine_tune as fine_tune
     from zoo.transfer.head import Head as Head
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 # Public name -> module that defines it; loaded when first used.
 _NAMES = {
-    "Evaluation": "evaluate",
+    "Evaluation": "evaluation",
     "Extractor": "extract",
     "Head": "head",
     "Reader": "pictures",
     "Settings": "settings",
     "assemble": "assemble",
     "calibrate": "head",
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
     "find_suspicious": "suspicious",
     "fine_tune": "finetune",
     "fit_head": "head",

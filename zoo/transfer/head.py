@@ -109,9 +109,8 @@ class Head:
 
         plain = {"end_points": self.end_points, "classes": self.classes, "penalty": self.penalty}
         text = json.dumps({"format": FORMAT, "temperature": self.temperature, **plain}, ensure_ascii=False)
-        arrays = {
-            name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS if getattr(self, name) is not None
-        }
+        held = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: np.ascontiguousarray(value) for name, value in held.items() if value is not None}
         write_atomically(path, save(arrays, metadata={"head": text}))
 
     @classmethod

@@ -7,7 +7,7 @@ import numpy as np
 
 from zoo.data.scan import parse_limit, scan_images
 from zoo.data.split import Split
-from zoo.transfer.evaluate import Evaluation, evaluate
+from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.run import load_facts, load_predictor
 
 

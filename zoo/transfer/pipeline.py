@@ -18,7 +18,7 @@ from zoo.data.scan import Scan, scan_images
 from zoo.data.split import SETS, Split, split_scan
 from zoo.transfer.assemble import assemble
 from zoo.transfer.bottlenecks import write_atomically
-from zoo.transfer.evaluate import Evaluation, evaluate
+from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.extract import Extractor, Features, Rows
 from zoo.transfer.head import Head, calibrate, fit_head
 from zoo.transfer.pictures import Reader

@@ -13,7 +13,7 @@ import numpy as np
 from zoo.data.scan import Scan
 from zoo.data.split import Split
 from zoo.transfer.bottlenecks import write_atomically
-from zoo.transfer.evaluate import Evaluation
+from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.head import Head
 from zoo.transfer.pictures import Reader
 from zoo.transfer.select import Choice

@@ -66,11 +66,7 @@ class Settings:
         rules = (
             (self.views >= 0, "views must be 0 or more", self.views),
             (self.head in HEADS, f"head must be one of {', '.join(HEADS)}", self.head),
-            (
-                self.head != "softmax" or not (self.hidden or self.dropout),
-                "hidden and dropout need head sgd or adam",
-                "",
-            ),
+            (self.head != "softmax" or not self.hidden + self.dropout, "hidden and dropout need head sgd or adam", ""),
             (0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout),
             (0 <= self.validation + self.test < 1, "validation and test must leave something to train on", ""),
             (self.epochs > 0 and self.finetune_rate > 0, "epochs and finetune_rate must be above 0", self.epochs),

@@ -72,7 +72,7 @@ def train_head(
     per_picture, width = x.shape[1:]
     x, y = x.reshape(-1, width), np.repeat(labels, per_picture).astype(np.int64)
     shift, scale = _scaling(views, names)
-    options = {"num_classes": len(classes), "hidden": hidden, "dropout_keep_prob": 1.0 - dropout}
+    options: dict[str, Any] = {"num_classes": len(classes), "hidden": hidden, "dropout_keep_prob": 1.0 - dropout}
     model = Model(head_alone, input_shape=(width,), seed=seed, **options)
     model.variable("Head/shift").assign(shift)
     model.variable("Head/scale").assign(scale)

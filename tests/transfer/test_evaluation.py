@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from zoo.transfer.evaluate import Evaluation, calibration_bins, evaluate, wilson
+from zoo.transfer.evaluation import Evaluation, calibration_bins, evaluate, wilson
 
 
 @pytest.fixture
