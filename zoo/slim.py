@@ -117,12 +117,17 @@ def _scoped_functions() -> dict[int, Any]:
     for module in _modules():
         for old in list(vars(module).values()):
             if isinstance(old, types.FunctionType) and hasattr(old, "_key_op") and id(old) not in new:
-                inner = old.__wrapped__  # type: ignore[attr-defined]
-                new[id(old)] = ours = scoping.add_arg_scope(inner, shares=_TWINS.get(inner.__name__))
-                for function in (old, inner):  # what others hold already takes part in zoo's scopes too
+                wrappers = [old]  # the decorated function is the innermost; a notice of deprecation may lie around it
+                while hasattr(wrappers[-1], "__wrapped__"):
+                    wrappers.append(wrappers[-1].__wrapped__)
+                inner = wrappers[-1]
+                ours = scoping.add_arg_scope(inner, shares=_TWINS.get(inner.__name__))
+                for function in wrappers:  # what others hold already takes part in zoo's scopes too
                     vars(function).update(
                         _key_op=vars(ours)["_key_op"], _arg_scope_names=vars(ours)["_arg_scope_names"]
                     )
+                if len(wrappers) == 2:
+                    new[id(old)] = ours
     for module in _modules():
         for old in list(vars(module).values()):
             if isinstance(old, functools.partial) and id(old.func) in new:
