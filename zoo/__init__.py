@@ -86,7 +86,6 @@ _ROOMS = {
     "inference",
     "layers",
     "nets",
-    "parallel",
     "registry",
     "rnn",
     "scoping",

@@ -57,7 +57,7 @@ def test_the_published_figures_are_what_info_counts(zoo_command):
 def test_info_refuses(zoo_command):
     said = zoo_command("info", "lenet")
     assert (said.code, said.out) == (2, "")
-    assert "There is no network 'lenet'; did you mean 'lenet5'?" in said.err
+    assert "There is no network 'lenet'; did you mean 'lenet5'" in said.err
     assert "no option 'varient'; did you mean 'variant'" in zoo_command("info", "lenet5", "-o", "varient=slim").err
     assert "--option takes NAME=VALUE" in zoo_command("info", "lenet5", "-o", "variant").err
     assert zoo_command("info").code == 2
