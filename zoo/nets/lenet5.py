@@ -216,7 +216,7 @@ def _slim(images: tf.Tensor, num_classes: int | None) -> Output:
 
 
 # Variant -> network, scope, size of the image, probability of keeping a unit.
-_VARIANTS = {
+_VARIANTS: dict[str, tuple[Callable[..., Output], str, int, float]] = {
     "dense": (_dense, "LeNet5", 32, 1.0),
     "original": (_original, "LeNet5", 32, 1.0),
     "slim": (_slim, "LeNet", 28, 0.5),
