@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from zoo.transfer.head import Head, Scaling, calibrate, fit_head, signed_root, softmax
+from zoo.transfer.head import Head, Scaling, calibrate, fit_head, signed_root, softmax, temperature_of
 from zoo.transfer.select import choose_end_points, combinations, make_folds, subsample
 
 
@@ -130,6 +130,12 @@ def test_calibration_finds_the_temperature(data):
     loss = [-np.log(h.probabilities(new)[np.arange(300), new_labels]).mean() for h in (head, calibrated)]
     assert loss[1] < loss[0] and loss[1] < np.log(4) + 0.05
     assert calibrate(head, {"noise": np.zeros((0, 60))}, np.zeros(0, int)) is head
+
+
+def test_a_few_right_answers_do_not_make_it_certain():
+    logits = np.eye(3)[np.arange(9) % 3] * 2.0
+    p = softmax(logits / temperature_of(logits, np.arange(9) % 3))
+    assert 0.85 < p.max() < 0.95  # (n + 1) / (n + 2) = 10 / 11
 
 
 def test_the_file_brings_every_bit_back(data, tmp_path):

@@ -36,6 +36,7 @@ def write_report(run: Run) -> Path:
         loader=jinja2.PackageLoader("zoo.transfer"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.filters["percent"] = lambda share: "–" if share is None else f"{share:.1%}"
+    environment.filters["fixed"] = lambda value: "–" if value is None else f"{value:.2f}"
     environment.filters["number"] = lambda value: "–" if value is None else f"{value:,.3g}"
     page = environment.get_template("report.html").render(**page_values(run))
     path = run.folder / "report.html"

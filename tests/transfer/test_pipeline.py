@@ -1,0 +1,168 @@
+"""Whole runs on tiny pictures with a tiny trunk: what is written, reused, resumed, and refused."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transfer.retrain_support import TINY, colour_pictures, write_folder
+
+from zoo.transfer import judge, load_predictor, retrain
+from zoo.transfer.head import Head
+from zoo.transfer.run import load_facts
+
+
+def test_a_run_leaves_what_it_promises(finished):
+    run, _, said = finished
+    names = {path.name for path in run.folder.iterdir()}
+    assert names >= {
+        "run.json", "report.html", "scan.json", "split.json", "head.safetensors", "predictions.csv",
+        "suspicious.csv", "bad_files.csv", "model.keras", "saved_model", "settings.json",
+    }  # fmt: skip
+    assert not any(name.endswith((".tmp", ".partial", ".new", ".old")) for name in names)
+    assert run.evaluation.accuracy == 1.0
+    assert any("trunk: inception_v3, untrained" in line for line in said)
+    facts = load_facts(run.folder)
+    assert facts["classes"] == sorted(run.scan.labels) == list(run.classes)
+    rows = list(csv.DictReader((run.folder / "predictions.csv").open(encoding="utf-8")))
+    assert len(rows) == 36 and {row["set"] for row in rows} == {"train", "validation", "test"}
+
+
+def test_the_export_gives_names_and_the_training_paths_probabilities(finished):
+    import tensorflow as tf
+
+    run = finished[0]
+    assert run.facts["export"]["largest_difference"] < 1e-4
+    assert run.facts["export"]["same_label"] == run.facts["export"]["pictures"] == 16
+    loaded = tf.saved_model.load(str(run.folder / "saved_model"))
+    picture = run.scan.pictures[5]
+    data = Path(picture.path).read_bytes()
+    found = loaded.signatures["serving_default"](tf.constant([data]))
+    assert found["label"][0].numpy().decode() == picture.label
+    assert [name.decode() for name in found["classes"][0].numpy()] == list(run.classes)
+    pixels = tf.io.decode_png(data, channels=3)[tf.newaxis]
+    by_pixels = loaded.signatures["pixels"](pixels)
+    np.testing.assert_allclose(by_pixels["probabilities"], found["probabilities"], atol=1e-6)
+
+
+def test_the_saved_model_and_the_keras_file_agree_with_the_head(finished):
+    run = finished[0]
+    predictor = load_predictor(run.folder)
+    some = run.scan.pictures[:4]
+    found = predictor([Path(p.path).read_bytes() for p in some])
+    np.testing.assert_allclose(found, [run.probabilities[p.sha256] for p in some], atol=1e-4)
+    head = Head.load(run.folder / "head.safetensors")
+    np.testing.assert_array_equal(head.weights, run.head.weights)
+
+
+def test_the_same_command_again_reuses_the_cache_and_gives_the_same_head(finished, pictures, tmp_path):
+    run, cache, _ = finished
+    said = []
+    again = retrain(pictures, tmp_path / "again", cache=cache, export=False, say=said.append, **TINY)
+    assert "bottlenecks: 36 pictures, 36 found in the cache" in said
+    np.testing.assert_array_equal(again.head.weights, run.head.weights)
+    assert again.head.temperature == run.head.temperature
+    assert again.split.sets == run.split.sets
+
+
+def test_new_pictures_and_a_new_class_keep_what_was_there(finished, pictures, tmp_path):
+    _, cache, _ = finished
+    folder = tmp_path / "pictures"
+    shutil.copytree(pictures, folder)
+    first = retrain(folder, tmp_path / "run", cache=cache, export=False, **TINY)
+    write_folder(folder, names=("black", "black", "black"), per_class=3, seed=9)
+    said = []
+    second = retrain(folder, tmp_path / "run", cache=cache, export=False, say=said.append, **TINY)
+    assert any("45 pictures, 36 found in the cache" in line for line in said)
+    assert all(second.split.sets[key] == where for key, where in first.split.sets.items())
+    assert second.facts["changes"][:2] == ["new class: black", "9 pictures added"]
+    assert "new class: black" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_decisions_in_the_csv_are_read_back(finished, pictures, tmp_path):
+    _, cache, _ = finished
+    out = tmp_path / "run"
+    run = retrain(pictures, out, cache=cache, export=False, **TINY)
+    dropped, moved = run.scan.pictures[0], run.scan.pictures[1]
+    lines = ["decision,path,label,suggestion,confidence,reason,sha256"]
+    lines += [f"drop,{dropped.name},{dropped.label},,,,{dropped.sha256}", f"red,{moved.name},,,,,{moved.sha256}"]
+    (out / "suspicious.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    again = retrain(pictures, out, cache=cache, export=False, **TINY)
+    labels = {p.name: p.label for p in again.scan.pictures}
+    assert dropped.name not in labels and labels[moved.name] == "red"
+    assert "drop" in (out / "suspicious.csv").read_text(encoding="utf-8")
+
+
+def test_arrays_and_data_sets(finished, tmp_path):
+    import tensorflow as tf
+
+    _, cache, _ = finished
+    pixels, labels = colour_pictures()
+    run = retrain(pixels, tmp_path / "a", labels=labels, cache=cache, export=False, **TINY)
+    assert run.classes == ("0", "1", "2") and run.evaluation.accuracy == 1.0
+    data = tf.data.Dataset.from_tensor_slices((pixels, labels)).batch(7)
+    other = retrain(data, tmp_path / "b", cache=cache, export=False, **TINY)
+    np.testing.assert_array_equal(other.head.weights, run.head.weights)
+    with pytest.raises(TypeError, match="an array with labels="):
+        retrain(pixels, tmp_path / "c", **TINY)
+    with pytest.raises(ValueError, match="a label for each of the 36"):
+        retrain(pixels, tmp_path / "d", labels=labels[:3], **TINY)
+    with pytest.raises(ValueError, match="uint8"):
+        retrain(pixels / 255.0, tmp_path / "e", labels=labels, **TINY)
+
+
+def test_heads_trained_by_steps(finished, pictures, tmp_path):
+    _, cache, _ = finished
+    how = {"cache": cache, "export": False, "bottleneck": "final", **TINY}
+    run = retrain(pictures, tmp_path / "adam", head="adam", hidden=8, dropout=0.2, **how)
+    assert run.evaluation.accuracy == 1.0 and run.head.hidden_weights.shape[1] == 8
+    again = Head.load(tmp_path / "adam" / "head.safetensors")
+    np.testing.assert_array_equal(again.hidden_bias, run.head.hidden_bias)
+    picture = run.scan.pictures[0]
+    from zoo.transfer.run import Predictor
+
+    direct = Predictor(run.model, run.reader, run.classes)([Path(picture.path).read_bytes()])[0]
+    np.testing.assert_allclose(direct, run.probabilities[picture.sha256], atol=1e-4)
+    plain = retrain(pictures, tmp_path / "sgd", head="sgd", balance=True, **how)
+    assert plain.evaluation.accuracy == 1.0 and plain.head.hidden_weights is None
+
+
+def test_evaluation_on_other_pictures(finished, tmp_path):
+    run = finished[0]
+    result, known = judge(run.folder, write_folder(tmp_path / "other", per_class=3, seed=5))
+    assert result.count == 9 and result.accuracy == 1.0 and known == 0
+    same, known = judge(run.folder, run.scan.root)
+    assert same.count == 36 and known == sum(where == "train" for where in run.split.sets.values())
+    with pytest.raises(ValueError, match="does not know the class black"):
+        judge(run.folder, write_folder(tmp_path / "new", names=("red", "green", "black"), per_class=1))
+
+
+def test_settings_that_make_no_sense(pictures, tmp_path):
+    for settings, words in (
+        ({"bottleneck": "Mixed_9z"}, "--bottleneck is auto, final, or end points"),
+        ({"views": -1}, "views must be 0 or more"),
+        ({"head": "forest"}, "head must be one of softmax, sgd, adam"),
+        ({"dropout": 0.5}, "hidden and dropout need head sgd or adam"),
+        ({"validation": 0.5, "test": 0.5}, "leave something to train on"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            retrain(pictures, tmp_path / "run", **TINY, **settings)
+    with pytest.raises(TypeError, match="no setting learning"):
+        retrain(pictures, tmp_path / "run", learning=1, **TINY)
+
+
+def test_a_folder_of_somebody_else_is_refused(pictures, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match="holds no retraining run"):
+        retrain(pictures, tmp_path, **TINY)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_folder_that_is_no_run_says_so(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no finished run"):
+        load_facts(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(ValueError, match="update zoo"):
+        load_facts(tmp_path)
