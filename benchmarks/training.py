@@ -4,7 +4,7 @@ Usage: python benchmarks/training.py PART, where PART is one of
 
     kills     20 runs killed with SIGKILL and resumed, against one undisturbed: bits of the final checkpoint
     full      a file system of 1 MB that fills while a checkpoint is saved (needs root for the mount)
-    step      Trainer step against a bare tf.function loop: LeNet-5 and a small Inception, interleaved
+    step_lenet5, step_inception   Trainer step against a bare tf.function loop, interleaved, by network
     stall     how long a checkpoint of Inception-v3 with its optimizer stops training, against a plain save with fsync
     memory    resident size after 200 and after 2,000 steps
 """
@@ -93,32 +93,34 @@ def small_inception():
     return keras.Model(inputs, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
 
 
-def step():
-    """Interleaves blocks of Trainer steps and of a bare loop with the same model, optimizer and loss."""
+def step_lenet5():
+    """LeNet-5."""
+    import zoo
+
+    step("lenet5", zoo.lenet5, (32, 32, 1), steps=100, pairs=25)
+
+
+def step_inception():
+    """The small Inception above."""
+    step("small_inception", small_inception, (32, 32, 3), steps=25, pairs=20)
+
+
+def step(name, build, shape, *, steps, pairs, batch=32):
+    """Interleaves epochs of the Trainer and of a bare loop with the same model, optimizer, loss and metric."""
     import numpy as np
     import tensorflow as tf
 
-    import zoo
-
-    networks = {
-        "lenet5": (zoo.lenet5, (32, 32, 1), 32, 100, 40),
-        "small_inception": (small_inception, (32, 32, 3), 32, 30, 30),
-    }
-    rows = []
-    for name, (build, shape, batch, steps, blocks) in networks.items():
-        numbers = np.random.default_rng(0)
-        images = numbers.random((batch * steps, *shape), dtype=np.float32)
-        labels = numbers.integers(0, 10, batch * steps)
-        data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(batch, drop_remainder=True)
-        data = data.cache().prefetch(2)
-        theirs = epoch_of_bare_loop(build(), data)
-        for many in (1, 10):
-            ours = epoch_of_trainer(build(), data, many)
-            paired = measure(ours, theirs, pairs=blocks)
-            paired = Paired([t / steps for t in paired.ours], [t / steps for t in paired.theirs])
-            about = {"network": name, "batch": batch, "steps_per_call": many, "steps_per_block": steps}
-            rows.append({**about, **paired.row(), "goal": 1.03})
-    write("training_step", rows)
+    numbers = np.random.default_rng(0)
+    images = numbers.random((batch * steps, *shape), dtype=np.float32)
+    labels = numbers.integers(0, 10, batch * steps)
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(batch, drop_remainder=True).cache().prefetch(2)
+    theirs, rows = epoch_of_bare_loop(build(), data), []
+    for many in (1, 10):
+        paired = measure(epoch_of_trainer(build(), data, many), theirs, pairs=pairs)
+        paired = Paired([t / steps for t in paired.ours], [t / steps for t in paired.theirs])
+        about = {"network": name, "batch": batch, "steps_per_call": many, "steps_per_epoch": steps}
+        rows.append({**about, **paired.row(), "goal": 1.03})
+    write(f"training_step_{name}", rows)
 
 
 def epoch_of_bare_loop(model, data):
@@ -248,7 +250,7 @@ def memory():
 
 
 if __name__ == "__main__":
-    parts = {function.__name__: function for function in (kills, full, step, stall, memory)}
+    parts = {function.__name__: function for function in (kills, full, step_lenet5, step_inception, stall, memory)}
     if len(sys.argv) != 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
     parts[sys.argv[1]]()

