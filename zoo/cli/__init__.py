@@ -29,6 +29,7 @@ COMMANDS = {
     "scan": "zoo.cli.scan",
     "tfrecord": "zoo.cli.tfrecord",
     "weights": "zoo.cli.weights",
+    "bench": "zoo.cli.bench",
 }
 
 

@@ -215,15 +215,14 @@ class Block:
             layer, (full, growing) = self.layers[index], divmod(index, self.group)
             # The map this layer made is the last one left of its piece, and nobody else adds to its gradient.
             dmaps[full + 1], dy = tf.split(dmaps[full + 1], [growing * self.growth_rate, self.growth_rate], -1)
+            piece = after([*token, dy], pieces[full + 1])[0]
             if self.measured:
                 start = growing * self.growth_rate
-                y = pieces[full + 1][..., start : start + self.growth_rate]
+                y = piece[..., start : start + self.growth_rate]
                 own = [v[start : start + self.growth_rate] for v in (moments[full + 1][0], *dmoments[full + 1])]
                 dy = shared_norm.add_statistics_grad(dy, y, *own)
 
-            inputs = list(pieces[: full + 1])
-            if growing:
-                inputs += [after(token, pieces[full + 1])[0][..., : growing * self.growth_rate]]
+            inputs = [*pieces[: full + 1], *([piece[..., : growing * self.growth_rate]] if growing else [])]
             norms = self._norms(
                 index, inputs, [tuple(v[: x.shape[-1]] for v in m) for x, m in zip(inputs, moments, strict=False)]
             )
@@ -245,7 +244,11 @@ class Block:
                 dkernel = conv_kernel_grad(a, kernel, dy)
                 da = relu_grad(conv_input_grad(a, kernel, dy), a)
                 dx, dgamma, dbeta = shared_norm.normalise_grad(da, x, gamma, *statistics, self.epsilon)
-                dmaps[i] = dmaps[i] + dx
+                if tf.executing_eagerly():
+                    dmaps[i] = dmaps[i] + dx
+                else:  # without the dependency Grappler makes one AddN of all the block's sums, and keeps their terms
+                    with tf.control_dependencies([dkernel]):
+                        dmaps[i] = dmaps[i] + dx
                 first.append((dgamma, dbeta, dkernel))
                 if self.measured and (index, 1) not in self.given:
                     own = shared_norm.statistics_grad(gamma, dgamma, dbeta, statistics[1], self.epsilon)

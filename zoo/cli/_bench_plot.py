@@ -1,0 +1,60 @@
+"""Plots of a benchmark: memory against batch and against depth."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def plot_batches(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
+    """Draws peak memory against batch, a line for each network and level; None when there is only one batch size."""
+    if len({row["batch"] for row in rows}) < 2:
+        return None
+    return _plot(rows, path, "batch", "images in a step", fit=False)
+
+
+def plot_depths(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
+    """Draws memory an image against depth with straight-line fits; None with fewer than three depths of one kind."""
+    chosen = [row for row in rows if row["net"] == "densenet_cifar" and row["allocator_slope_mib"] is not None]
+    if len({row["depth"] for row in chosen}) < 3:
+        return None
+    return _plot(chosen, path, "depth", "depth L", fit=True)
+
+
+def fit_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
+    """Returns slope and offset of the straight line through points, and the largest residual as part of max y."""
+    a, b = np.polyfit(x, y, 1)
+    return float(a), float(b), float(np.max(np.abs(np.polyval([a, b], x) - np.asarray(y))) / np.max(y))
+
+
+def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit: bool) -> Path:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    lines: dict[str, dict[float, float]] = {}
+    for row in rows:
+        net = "" if fit else f"{row['net']} "
+        title = f"{net}{row['peer']} {row['memory']} {row['precision']}" + (" XLA" if row["xla"] == "on" else "")
+        value = row["allocator_slope_mib"] if fit else row["allocator_peak_mib"] or row["resident_peak_mib"]
+        lines.setdefault(title, {})[float(row[key])] = float(value)
+    for title, points in lines.items():
+        x, y = zip(*sorted(points.items()), strict=True)
+        (line,) = axes.plot(x, y, "o-", label=title)
+        if fit and len(x) > 2:
+            a, b, residual = fit_line(x, y)
+            axes.plot(x, np.polyval([a, b], x), ":", color=line.get_color())
+            line.set_label(f"{title}: {a:.3g} L {b:+.3g}, residual {residual:.0%}")
+    axes.set_xlabel(label)
+    axes.set_ylabel("MiB an image" if fit else "peak, MiB")
+    axes.set_ylim(0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    temporary = path.with_suffix(".tmp.png")
+    figure.savefig(temporary, dpi=110)
+    plt.close(figure)
+    temporary.replace(path)
+    return path

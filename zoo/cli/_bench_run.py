@@ -1,0 +1,203 @@
+"""Runs benchmark cells, each in a fresh process, and puts their steps side by side."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+_SCRIPT = Path(__file__).with_name("_bench_cell.py")
+ALLOCATOR_SETTINGS = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one process measures.
+
+    Args:
+        peer: "zoo", "keras" or "torchvision".
+        net: The network's name.
+        memory: Memory level; for torchvision "store" or "memory_efficient".
+        batch: Images a step.
+        precision: "float32" or "bfloat16".
+        xla: Whether the step is compiled by XLA.
+        device: "cpu" or "gpu".
+        size: Height and width of the images.
+        classes: Width of the logits.
+        options: Further options of zoo's network.
+        warmup: Steps before the measured ones.
+        python: Interpreter that runs the cell.
+    """
+
+    peer: str
+    net: str
+    memory: str = "store"
+    batch: int = 8
+    precision: str = "float32"
+    xla: bool = False
+    device: str = "cpu"
+    size: int = 224
+    classes: int = 1000
+    options: dict[str, Any] = field(default_factory=dict)
+    warmup: int = 2
+    python: str = sys.executable
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a cell.
+
+    Args:
+        cell: The cell.
+        seconds: Of each step, in the order of the rounds.
+        resident_peak: Largest resident size of the process, bytes.
+        allocator_peak: Most that the framework's allocator had given out since the warm-up, bytes; None if unknown.
+        versions: Of the frameworks.
+    """
+
+    cell: Cell
+    seconds: tuple[float, ...]
+    resident_peak: int
+    allocator_peak: int | None
+    versions: dict[str, str]
+
+
+def run_cells(cells: Sequence[Cell], rounds: int) -> list[Result]:
+    """Starts all cells' processes, lets them warm up in turn, and takes their steps in rounds, one after the other.
+
+    Only one process works at any time, and what the machine does besides hits the cells of a round alike.
+
+    Args:
+        cells: At least one; together they must fit into memory.
+        rounds: Measured steps of each.
+
+    Returns:
+        The results, in the order of the cells.
+
+    Raises:
+        RuntimeError: A cell's process failed; the message ends with what it said.
+    """
+    workers = []
+    try:
+        for cell in cells:
+            workers.append(_Worker(cell))
+            workers[-1].answer()
+        for turn in range(rounds):
+            ordered = workers if turn % 2 == 0 else workers[::-1]
+            for worker in ordered:
+                worker.step()
+        return [worker.finish() for worker in workers]
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
+
+
+class _Worker:
+    """One cell's process."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        described = asdict(cell)
+        root = str(Path(__file__).parents[2])
+        paths = [root, os.environ.get("PYTHONPATH", "")] if cell.peer == "zoo" else [os.environ.get("PYTHONPATH", "")]
+        self.process = subprocess.Popen(
+            [cell.python, str(_SCRIPT), json.dumps(described)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        self.versions: dict[str, str] = {}
+        self.seconds: list[float] = []
+
+    def answer(self) -> dict[str, Any]:
+        """Reads the next JSON line."""
+        for line in self.process.stdout or ():
+            if line.startswith("{"):
+                values = json.loads(line)
+                self.versions = values.get("versions", self.versions)
+                return dict(values)
+        said = self.process.stderr.read() if self.process.stderr else ""
+        last = said.strip().splitlines()[-1:] or ["nothing"]
+        raise RuntimeError(
+            f"The cell {self.cell.peer} {self.cell.net} batch {self.cell.batch} failed and said: {last[0]}"
+        )
+
+    def step(self) -> None:
+        """Takes one step and waits for it."""
+        if self.process.stdin is not None:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        self.seconds.append(self.answer()["seconds"])
+
+    def finish(self) -> Result:
+        """Ends the process and reads its peaks."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        peaks = self.answer()
+        return Result(
+            self.cell,
+            tuple(self.seconds),
+            peaks["resident_peak_bytes"],
+            peaks["allocator_peak_bytes"],
+            self.versions,
+        )
+
+
+def slope(results: Sequence[Result], which: str) -> float | None:
+    """Returns bytes an image: the peak's slope over the smallest and the largest batch of one cell's settings.
+
+    Args:
+        results: Of cells that differ in the batch only.
+        which: "resident_peak" or "allocator_peak".
+    """
+    ordered = sorted(results, key=lambda result: result.cell.batch)
+    first, last = getattr(ordered[0], which), getattr(ordered[-1], which)
+    if len(ordered) < 2 or first is None or last is None:
+        return None
+    return float(last - first) / (ordered[-1].cell.batch - ordered[0].cell.batch)
+
+
+def largest_batch(results: Sequence[Result], which: str, limit: float) -> int | None:
+    """Returns the most images that fit a limit in bytes, by the straight line through the measured peaks."""
+    grows = slope(results, which)
+    if not grows or grows <= 0:
+        return None
+    base = min(results, key=lambda result: result.cell.batch)
+    return max(0, int(base.cell.batch + (limit - getattr(base, which)) / grows))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Returns the median of the rounds' ratios and the 95 % interval of that median (binomial, exact)."""
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    tail, low = 0.5 ** len(ratios), 0
+    while tail + math.comb(len(ratios), low + 1) * 0.5 ** len(ratios) <= 0.025:
+        low += 1
+        tail += math.comb(len(ratios), low) * 0.5 ** len(ratios)
+    return median(ratios), ratios[low], ratios[-1 - low]
+
+
+def machine() -> str:
+    """Returns the processor's name, its count, and which fast bfloat16 it has."""
+    name, flags = platform.processor() or platform.machine(), ""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        lines = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
+        fields = {key.strip(): value.strip() for key, value in lines.items()}
+        name, flags = fields.get("model name", name), fields.get("flags", "")
+    half = [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags.split()]
+    return f"{name} x{os.cpu_count()}, {' '.join(half) or 'no bfloat16 instructions'}"
+
+
+def allocator_settings() -> str:
+    """Returns the settings of the C library's allocator that are not the default."""
+    chosen = [f"{name}={os.environ[name]}" for name in ALLOCATOR_SETTINGS if os.environ.get(name)]
+    return " ".join(chosen) or "default"

@@ -1,0 +1,256 @@
+"""``zoo bench``: time and memory of a training step, beside other people's networks."""
+
+import csv
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+
+from zoo.cli._bench_bound import kept_bytes
+from zoo.cli._bench_run import Cell, Result, allocator_settings, largest_batch, machine, ratio, run_cells, slope
+from zoo.cli._print import print_table
+
+app = typer.Typer()
+MIB = 2**20
+_CONFIGS = {
+    "densenet121": ((6, 12, 24, 16), 32),
+    "densenet161": ((6, 12, 36, 24), 48),
+    "densenet169": ((6, 12, 32, 32), 32),
+    "densenet201": ((6, 12, 48, 32), 32),
+    "densenet264": ((6, 12, 64, 48), 32),
+}
+_KERAS_NETS = ("densenet121", "densenet169", "densenet201")
+_TORCH_NETS = ("densenet121", "densenet161", "densenet169", "densenet201")
+COLUMNS = (
+    *("net", "depth", "growth_rate", "peer", "memory", "precision", "xla", "device", "batch", "size", "rounds"),
+    *("median_s", "ratio", "ratio_low", "ratio_high", "beside"),
+    *("allocator_peak_mib", "resident_peak_mib", "allocator_slope_mib", "resident_slope_mib", "bound_mib"),
+    *("batch_in_limit", "limit_gib", "machine", "versions", "allocator", "date", "command"),
+)
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure a training step: seconds and peak memory, each cell in a fresh process, beside other people's."""
+
+
+@app.command()
+def densenet(
+    nets: Annotated[str, typer.Option(help="Names, or LxK for a DenseNet-BC of depth L and growth K at 32 px.")] = (
+        "densenet121"
+    ),
+    batches: Annotated[str, typer.Option(help="Batch sizes; two give the slope.")] = "8,24",
+    memory: Annotated[str, typer.Option(help="Memory levels.")] = "store,recompute,minimal",
+    precisions: Annotated[str, typer.Option(help="float32, bfloat16.")] = "float32",
+    xla: Annotated[str, typer.Option(help="off, on or both.")] = "off",
+    peers: Annotated[str, typer.Option(help="keras, torchvision, torchvision_memory_efficient, or none.")] = "none",
+    peer_python: Annotated[str, typer.Option(help="Interpreter that has torch, if this one has not.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    size: Annotated[int, typer.Option(min=32, help="Height and width of the images.")] = 224,
+    rounds: Annotated[int, typer.Option(min=1, help="Measured steps of each cell.")] = 5,
+    limit_gib: Annotated[float, typer.Option(help="Memory for which the largest batch is given.")] = 8.0,
+    out: Annotated[Path, typer.Option(help="Folder for the CSV and the plots.")] = Path("bench"),
+    name: Annotated[str, typer.Option(help="Stem of the files' names.")] = "densenet",
+) -> None:
+    """Time and peak memory of training DenseNets by memory level, batch and precision.
+
+    The cells of one batch size take their steps in rounds, so that their ratios stand although the machine's speed does
+    not. Peaks: the framework's allocator since the warm-up where it counts, and the largest resident size.
+    """
+    chosen = _device(device)
+    sizes = [int(batch) for batch in _words(batches, None)]
+    flags = {"off": [False], "on": [True], "both": [False, True]}
+    if xla not in flags:
+        raise ValueError(f"--xla is off, on or both; got {xla!r}.")
+    cells = _cells(
+        _words(nets, None),
+        _words(memory, ("store", "recompute", "minimal")),
+        _words(precisions, ("float32", "bfloat16")),
+        flags[xla],
+        _words(peers, ("keras", "torchvision", "torchvision_memory_efficient", "none")),
+        replace(Cell("zoo", ""), device=chosen, size=size),
+        peer_python or sys.executable,
+    )
+    results: list[Result] = []
+    for batch in sorted(sizes):
+        typer.echo(f"batch {batch}: {len(cells)} cells", err=True)
+        results += run_cells([replace(cell, batch=batch) for cell in cells], rounds)
+    rows = _rows(results, len(cells), limit_gib)
+    out.mkdir(parents=True, exist_ok=True)
+    write_csv(out / f"{name}.csv", rows)
+    print_table(
+        [
+            "net",
+            "peer",
+            "level",
+            "precision",
+            "XLA",
+            "batch >",
+            "s/step >",
+            "ratio >",
+            "peak MiB >",
+            "MiB/image >",
+            "least >",
+        ],
+        [
+            [
+                *(row["net"], row["peer"], row["memory"], row["precision"], row["xla"], str(row["batch"])),
+                f"{row['median_s']:.2f}",
+                f"{row['ratio']:.2f}",
+                _number(row["allocator_peak_mib"] or row["resident_peak_mib"]),
+                _number(row["allocator_slope_mib"] or row["resident_slope_mib"]),
+                _number(row["bound_mib"]),
+            ]
+            for row in rows
+        ],
+    )
+    from zoo.cli._bench_plot import plot_batches, plot_depths
+
+    plots = [plot_batches(rows, out / f"{name}_batch.png"), plot_depths(rows, out / f"{name}_depth.png")]
+    for path in [out / f"{name}.csv", *filter(None, plots)]:
+        typer.echo(str(path))
+
+
+def _words(text: str, known: Sequence[str] | None) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if known is not None and word not in known]
+    if unknown or not words:
+        raise ValueError(f"Expected names out of {', '.join(known or ['...'])}; got {text!r}.")
+    return words
+
+
+def _device(wanted: str) -> str:
+    """The device to measure on; looks for a GPU in a process of its own, so that none is held here."""
+    if wanted not in ("auto", "cpu", "gpu"):
+        raise ValueError(f"--device is auto, cpu or gpu; got {wanted!r}.")
+    if wanted == "cpu":
+        return "cpu"
+    look = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False).stdout.split()
+    if found and found[-1] != "0":
+        return "gpu"
+    if wanted == "gpu":
+        raise ValueError(
+            "--device gpu: TensorFlow finds no GPU here; use --device cpu, or install tensorflow[and-cuda]."
+        )
+    return "cpu"
+
+
+def _cells(
+    nets: Sequence[str],
+    levels: Sequence[str],
+    precisions: Sequence[str],
+    xla: Sequence[bool],
+    peers: Sequence[str],
+    base: Cell,
+    peer_python: str,
+) -> list[Cell]:
+    cells = []
+    for net in nets:
+        cell = _cell_of(net, base)
+        for precision in precisions:
+            for flag in xla:
+                cells += [replace(cell, memory=level, precision=precision, xla=flag) for level in levels]
+                if "keras" in peers and net in _KERAS_NETS:
+                    cells.append(replace(cell, peer="keras", precision=precision, xla=flag))
+            for peer in peers:
+                if peer.startswith("torchvision") and net in _TORCH_NETS:
+                    kept = "store" if peer == "torchvision" else "memory_efficient"
+                    cells.append(
+                        replace(cell, peer="torchvision", memory=kept, precision=precision, python=peer_python)
+                    )
+    return cells
+
+
+def _cell_of(net: str, base: Cell) -> Cell:
+    if net in _CONFIGS:
+        return replace(base, net=net)
+    depth, _, growth = net.partition("x")
+    if not (depth.isdigit() and growth.isdigit()):
+        raise ValueError(
+            f"--nets takes {', '.join(_CONFIGS)}, or a depth and a growth rate such as 100x12; got {net!r}."
+        )
+    options = {"depth": int(depth), "growth_rate": int(growth)}
+    return replace(base, net="densenet_cifar", size=32, classes=10, options=options)
+
+
+def _bound(cell: Cell) -> float:
+    width = 2 if cell.precision == "bfloat16" else 4
+    level = "recompute" if cell.memory == "memory_efficient" else cell.memory
+    if cell.net in _CONFIGS:
+        blocks, growth = _CONFIGS[cell.net]
+        return kept_bytes(blocks, growth, memory=level, size=cell.size, value_bytes=width) / MIB
+    depth, growth = cell.options["depth"], cell.options["growth_rate"]
+    return (
+        kept_bytes([(depth - 4) // 6] * 3, growth, memory=level, size=cell.size, stem="cifar", value_bytes=width) / MIB
+    )
+
+
+def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[str, Any]]:
+    """The table: one row a cell and batch; times are set beside the first cell of their batch."""
+    rows = []
+    command = "zoo " + shlex.join(sys.argv[1:])
+    for number, result in enumerate(results):
+        cell, beside = result.cell, results[number - number % cells]
+        alike = results[number % cells :: cells]
+        middle, low, high = ratio(result.seconds, beside.seconds)
+        slopes = {which: slope(alike, which) for which in ("allocator_peak", "resident_peak")}
+        which = "resident_peak" if result.allocator_peak is None else "allocator_peak"
+        rows.append(
+            {
+                "net": cell.net,
+                "depth": cell.options.get("depth", cell.net.removeprefix("densenet")),
+                "growth_rate": cell.options.get("growth_rate", _CONFIGS.get(cell.net, ((), ""))[1]),
+                "peer": cell.peer,
+                "memory": cell.memory,
+                "precision": cell.precision,
+                "xla": "on" if cell.xla else "off",
+                "device": cell.device,
+                "batch": cell.batch,
+                "size": cell.size,
+                "rounds": len(result.seconds),
+                "median_s": round(median(result.seconds), 4),
+                "ratio": round(middle, 4),
+                "ratio_low": round(low, 4),
+                "ratio_high": round(high, 4),
+                "beside": f"{beside.cell.peer} {beside.cell.memory} {beside.cell.precision}",
+                "allocator_peak_mib": _mib(result.allocator_peak),
+                "resident_peak_mib": _mib(result.resident_peak),
+                "allocator_slope_mib": _mib(slopes["allocator_peak"]),
+                "resident_slope_mib": _mib(slopes["resident_peak"]),
+                "bound_mib": round(_bound(cell), 2),
+                "batch_in_limit": largest_batch(alike, which, limit_gib * 2**30),
+                "limit_gib": limit_gib,
+                "machine": machine() if cell.device == "cpu" else "GPU",
+                "versions": " ".join(f"{key} {value}" for key, value in result.versions.items()),
+                "allocator": allocator_settings(),
+                "date": date.today().isoformat(),
+                "command": command,
+            }
+        )
+    return rows
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes the rows under ``COLUMNS``; the file appears whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    temporary.replace(path)
+
+
+def _mib(size: float | None) -> float | None:
+    return None if size is None else round(size / MIB, 2)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
