@@ -61,7 +61,7 @@ def retrain(
     if demo:
         weights = "embedded" if weights == "imagenet" else weights
         out = out or Path("runs") / "demo"
-        images = _write_digits(out.parent / f"{out.name}-pictures")
+        images = write_digits(out.parent / f"{out.name}-pictures")
         typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {images}")
     source = images or Path()
     folder = out or Path("runs") / source.resolve().stem
@@ -116,7 +116,7 @@ def _predict_one(run: Any) -> None:
     predict_run(run.folder, [Path(picture.path)], top=3, reject_below=0.0, as_json=False, as_csv=False, batch_size=1)
 
 
-def _write_digits(folder: Path) -> Path:
+def write_digits(folder: Path) -> Path:
     """Writes scikit-learn's 1,797 digits, 8 x 8, as PNG files of 32 x 32 into a folder a class."""
     import numpy as np
     from sklearn.datasets import load_digits
