@@ -27,7 +27,7 @@ def test_blocks_agree_with_one_product(features, monkeypatch):
     keys = [str(i) for i in range(40)]
     whole = near_duplicates(features, keys, 0.98)
     monkeypatch.setattr("zoo.transfer.similar.BLOCK", 7)
-    assert near_duplicates(features, keys, 0.98) == whole
+    assert near_duplicates(features, keys, 0.98).groups == whole.groups
     assert len(whole.groups) == 10
 
 

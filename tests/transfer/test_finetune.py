@@ -1,0 +1,80 @@
+"""Fine-tuning: what trains, what stays frozen, and that it never silently ends worse than the head alone."""
+
+import numpy as np
+import pytest
+from transfer.retrain_support import TINY
+
+from zoo.transfer import assemble, load_trunk, retrain
+from zoo.transfer.finetune import augment, is_batch_norm, trained_names
+
+HOW = {"export": False, "bottleneck": "final", "finetune_from": "Mixed_7c", "epochs": 2, **TINY}
+
+
+@pytest.fixture(scope="module")
+def trunk():
+    return load_trunk(TINY["net"], "none", size=75, options=TINY["net_options"])
+
+
+def test_unfreezing_goes_by_end_point_name(trunk):
+    names = trunk.model.variable_names
+    trained = trained_names(names, trunk, "Mixed_7a", train_batch_norm=False)
+    assert all(name.startswith(("InceptionV3/Mixed_7", "Head/")) for name in trained)
+    assert {"InceptionV3/Mixed_7a/Branch_0/Conv2d_0a_1x1/weights", "Head/weights", "Head/biases"} <= set(trained)
+    assert not any(is_batch_norm(name) for name in trained)
+    more = trained_names(names, trunk, "Mixed_7a", train_batch_norm=True)
+    assert any(name.endswith("/beta") for name in more) and not any("moving" in name for name in more)
+    everything = trained_names(names, trunk, "Conv2d_1a_3x3", train_batch_norm=False)
+    assert len(everything) == 94 + 2  # the trunk's convolutions, and the head
+    with pytest.raises(ValueError, match=r"--finetune-from is one of Conv2d_1a_3x3, .*Received: 'mixed8'"):
+        trained_names(names, trunk, "mixed8", train_batch_norm=False)
+
+
+def test_two_trunks_in_one_process_have_the_same_names(trunk):
+    again = load_trunk(TINY["net"], "none", size=75, options=TINY["net_options"], seed=1)
+    assert again.model.variable_names == trunk.model.variable_names and again.digest != trunk.digest
+
+
+def test_frozen_batch_norm_stays_as_it_was_and_training_answers_like_inference(finished):
+    run = finished[0]
+    trunk = load_trunk(TINY["net"], "none", size=75, options=TINY["net_options"])
+    model = assemble(trunk, run.head)
+    shifted = np.random.default_rng(0).normal(3.0, 2.0, (4, *trunk.size)).astype(np.float32)
+    name = next(name for name in model.variable_names if name.endswith("moving_mean"))
+    before = np.array(model.variable(name))
+    in_training = np.asarray(model(shifted, training=True))
+    np.testing.assert_array_equal(np.array(model.variable(name)), before)
+    raw = np.asarray(model(shifted, training=False)) * float(run.head.temperature)
+    np.testing.assert_allclose(in_training, raw, rtol=1e-3, atol=1e-3)
+
+
+def test_a_run_keeps_the_better_model_and_says_so(finished, pictures, tmp_path):
+    run = retrain(pictures, tmp_path / "run", cache=finished[1], **HOW)
+    facts = run.facts["finetune"]
+    assert len(facts["history"]) == 2
+    words = "the fine-tuned model is kept" if facts["kept"] else "the head on the original trunk is kept"
+    assert words in facts["sentence"] and facts["sentence"] in (tmp_path / "run" / "report.html").read_text()
+    after, before = facts["after"], facts["before"]
+    assert facts["kept"] == ((after["accuracy"], -after["loss"]) > (before["accuracy"], -before["loss"]))
+    assert run.facts["validation_accuracy"] >= before["accuracy"]
+    if not facts["kept"]:
+        np.testing.assert_array_equal(np.asarray(run.model.variable("Head/weights")), run.head.weights)
+
+
+def test_the_same_command_again_ends_in_the_same_weights(finished, pictures, tmp_path):
+    first = retrain(pictures, tmp_path / "a", cache=finished[1], **HOW)
+    second = retrain(pictures, tmp_path / "a", cache=finished[1], **HOW)  # goes on from its checkpoint: nothing to do
+    assert first.facts["finetune"]["after"] == second.facts["finetune"]["after"]
+    for name in ("Head/weights", "InceptionV3/Mixed_7c/Branch_0/Conv2d_0a_1x1/weights"):
+        np.testing.assert_array_equal(np.asarray(first.model.variable(name)), np.asarray(second.model.variable(name)))
+
+
+def test_it_needs_a_validation_part(finished, pictures, tmp_path):
+    with pytest.raises(ValueError, match="needs a validation part"):
+        retrain(pictures, tmp_path / "run", cache=finished[1], validation=0.0, **HOW)
+
+
+def test_augmentation_is_a_function_of_its_seed():
+    image = np.random.default_rng(0).uniform(-1, 1, (20, 20, 3)).astype(np.float32)
+    np.testing.assert_array_equal(augment(image, [1, 2]), augment(image, [1, 2]))
+    assert np.abs(np.asarray(augment(image, [1, 2])) - np.asarray(augment(image, [1, 3]))).max() > 0.01
+    assert augment(image, [1, 2]).shape == (20, 20, 3)
