@@ -74,6 +74,7 @@ def retrain(
             workers=workers,
             export=export,
             say=typer.echo,
+            on_scan=print_scan,
             progress=progress,
             net=net,
             weights=weights,
@@ -99,7 +100,6 @@ def retrain(
             train_batch_norm=train_batch_norm,
             seed=seed,
         )
-    print_scan(run.scan)
     typer.echo(f"report: {folder / 'report.html'}")
     if demo:
         _predict_one(run)

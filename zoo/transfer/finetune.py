@@ -1,6 +1,7 @@
 """Fine-tuning: the later part of the trunk trains with the head, and is kept only if validation says so."""
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def fine_tune(
         validation=validation,
         steps_per_epoch=math.ceil(len(sets["train"]) / BATCH),
         patience=PATIENCE,
-        folder=folder / "finetune",
+        folder=folder / "finetune" / _name_of(trunk, head, sets["train"], label_of, settings),
         progress="none",
         summaries="none",
         callbacks=[_Counter(lambda epoch: progress("fine-tuning", epoch, settings.epochs))],
@@ -120,6 +121,14 @@ def fine_tune(
     keys = list(files)
     rows = softmax(_logits(model, reader, files, keys, raw=False))
     return Tuned(model, dict(zip(keys, rows, strict=True)), facts)
+
+
+def _name_of(trunk: Trunk, head: Head, keys: Sequence[str], label_of: Mapping[str, int], settings: Settings) -> str:
+    """Names the folder of checkpoints after everything that decides them, so that only the same training goes on."""
+    digest = hashlib.sha256(trunk.digest.encode() + head.weights.tobytes())
+    digest.update(repr(sorted((key, label_of[key]) for key in keys)).encode())
+    digest.update(repr(sorted(settings.to_dict().items())).encode())
+    return digest.hexdigest()[:16]
 
 
 def trained_names(names: Sequence[str], trunk: Trunk, first: str, train_batch_norm: bool) -> list[str]:

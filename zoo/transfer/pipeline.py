@@ -46,6 +46,7 @@ def retrain(
     workers: int | None = None,
     export: bool = True,
     say: Callable[[str], None] | None = None,
+    on_scan: Callable[[Scan], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     **settings: Any,
 ) -> Run:
@@ -61,6 +62,7 @@ def retrain(
         workers: Threads that read pictures.
         export: Writes the SavedModel and the ``.keras`` file too.
         say: Called with a line of text at each stage.
+        on_scan: Called with the scan before anything is refused.
         progress: Called with (stage, done, total).
         **settings: The fields of ``Settings``.
 
@@ -91,6 +93,8 @@ def retrain(
         workers=workers,
         progress=lambda done, total: count("scan", done, total),
     )
+    if on_scan:
+        on_scan(scan)
     scan.check(chosen.max_bad)
     decisions = read_decisions(folder / "suspicious.csv")
     scan = apply_decisions(scan, decisions)
@@ -188,6 +192,8 @@ def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callabl
         tell(f"export: largest difference from the training path {run.facts['export']['largest_difference']:.1e}")
     write_report(run)
     save_run(run)
+    for line in run.facts["changes"]:
+        tell(f"since the last run: {line}")
     tell(_result_line(run.evaluation, run.facts["judged"]))
 
 

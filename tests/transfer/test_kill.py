@@ -1,0 +1,43 @@
+"""Kill -9 in every stage, the same command again: the same report, and the same head to the bit."""
+
+import subprocess
+import sys
+
+import pytest
+from transfer.retrain_support import TINY
+
+SCRIPT = """
+import os, signal, sys
+from zoo.transfer import retrain
+
+images, out, cache, stage = sys.argv[1:]
+
+def say(line):
+    if stage and line.startswith(stage):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def progress(name, done, total):
+    if stage == "half the " + name and done >= total / 2 > 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+retrain(images, out, cache=cache, say=say, progress=progress, batch_size=8, near=2.0, **{settings})
+""".replace("{settings}", repr(TINY))
+
+
+def run(pictures, out, cache, stage=""):
+    words = [sys.executable, "-c", SCRIPT, str(pictures), str(out), str(cache), stage]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_like_one_that_was_not(pictures, tmp_path):
+    whole = tmp_path / "whole" / "run"
+    assert run(pictures, whole, tmp_path / "cache0").returncode == 0
+    for number, stage in enumerate(("scan", "half the bottlenecks", "split", "head", "export")):
+        out, cache = tmp_path / f"{number}" / "run", tmp_path / f"cache{number + 1}"
+        assert run(pictures, out, cache, stage).returncode == -9, stage
+        assert not (out / "run.json").exists()
+        again = run(pictures, out, cache)
+        assert again.returncode == 0, again.stderr
+        for name in ("report.html", "head.safetensors", "predictions.csv", "run.json", "split.json"):
+            assert (out / name).read_bytes() == (whole / name).read_bytes(), (stage, name)
