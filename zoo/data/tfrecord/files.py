@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.stream import Stream, count_batches, permutation
-from zoo.data.tfrecord.framing import DamagedRecordError, compression, count_records, verify_file
+from zoo.data.tfrecord.framing import Damage, DamagedRecordError, compression, count_records, verify_file
+from zoo.data.tfrecord.manifest import Manifest
 
 SHUFFLE_BYTES = 64 << 20  # encoded bytes, not pixels, so that memory does not grow with the data
 CYCLE = 8  # files read at the same time
@@ -40,7 +41,20 @@ class RecordFile:
             raise DamagedRecordError(str(report.damage))
         if not report.records:
             raise DamagedRecordError(f"{os.fspath(path)} has no records")
+        expected = _listed(Path(path))
+        if expected not in (None, report.records):
+            place = Damage(os.fspath(path), Path(path).stat().st_size, report.records, "the file ends")
+            raise DamagedRecordError(f"{place}; the manifest lists {expected} records")
         return cls(os.fspath(path), report.records, Path(path).stat().st_size)
+
+
+def _listed(path: Path) -> int | None:
+    """Returns how many records the manifest beside a file lists for it; None when it lists none."""
+    try:
+        manifest = Manifest.load(path.parent)
+    except (FileNotFoundError, ValueError):  # no manifest, or a file of that name which is not ours
+        return None
+    return next((s.count for shards in manifest.sets.values() for s in shards if s.file == path.name), None)
 
 
 def _checked(path: tf.Tensor, count: tf.Tensor, form: str) -> tf.data.Dataset:
