@@ -146,7 +146,9 @@ def batch_norm(
             y = _compose(_exact(inputs), mean, variance, variables, epsilon, axis)
             return tf.cast(y, inputs.dtype), mean, variance
 
-        if training is None:
+        if plain and not zero_debias_moving_mean and scoping.is_building():
+            outputs, training = tf.identity(inputs), False  # the variables are there; no need to trace the rest
+        elif training is None:
             outputs, mean, variance = tf.cond(tf.cast(is_training, tf.bool), with_batch, with_moving)
         else:
             outputs, mean, variance = with_batch() if training else with_moving()

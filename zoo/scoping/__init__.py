@@ -18,6 +18,7 @@ from zoo.scoping.variables import (
     get_collection,
     get_variable,
     in_graph,
+    is_building,
     no_regularizer,
     random_seed,
     scope_is_frozen,

@@ -62,7 +62,7 @@ def check_range(inputs: Any, low: float, high: float) -> bool:
     slack = 0.05 * (high - low)
     if least < low - slack or most > high + slack:
         guess = "they look like unscaled 0..255 pixels" if most > 16 else "they were scaled some other way"
-    elif low < 0 <= least and most <= 1 and most - least > 0.2:
+    elif low < 0 <= least < 0.05 and most <= 1 and most - least > 0.2:
         guess = "no value is negative, as if they had been scaled to 0..1"
     else:
         return True

@@ -122,6 +122,11 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         self.book.input_specs = specs
         self.build(tf.nest.map_structure(lambda s: tuple(s.shape), specs))
 
+    @property
+    def is_building(self) -> bool:
+        """Whether the model is making its variables just now."""
+        return self.book.building
+
     # ---- the store of variables: what a frame asks for --------------------------------------------------------------
 
     def lookup(self, name: str) -> tf.Variable | None:

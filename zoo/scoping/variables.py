@@ -253,6 +253,12 @@ def scope_is_frozen() -> bool:
     return frame is not None and frame.store.is_frozen(get_variable_scope().name)
 
 
+def is_building() -> bool:
+    """Whether a model is making its variables just now: only the shapes of what is computed matter."""
+    frame = _FRAME.get()
+    return frame is not None and getattr(frame.store, "is_building", False)
+
+
 def random_seed(seed: int | None = None) -> tf.Tensor:
     """A seed for a stateless random op, new in each run of the model, store or session.
 
