@@ -158,7 +158,7 @@ class Net:
         if weights is not None:
             file, options = building.open_for(self.spec.name, weights, options, self.options())
         if input_shape is None:
-            input_shape = self.spec.input_shape(options)
+            input_shape = building.input_shape(file) or self.spec.input_shape(options)
         model = Model(
             self.network, name=name or self.spec.name, input_shape=input_shape, seed=seed, dtype=dtype, **options
         )

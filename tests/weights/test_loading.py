@@ -11,6 +11,7 @@ from weights.fixtures import images, keras_layers, same, shake, small, values, w
 import zoo
 from zoo import weights
 from zoo.data.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, PRESETS
+from zoo.weights.conventions import drop_classes
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import torch_state
 from zoo.weights.units import units_of
@@ -58,8 +59,9 @@ def torch_file(model, path):
 
 @pytest.mark.parametrize("version", ["V1", "V2"])
 def test_slim_checkpoints_of_both_formats(model, fresh, tmp_path, version):
+    arrays = values(model)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name, value in values(model).items():
+        for name, value in arrays.items():
             tf.compat.v1.get_variable(name, initializer=value)
         tf.compat.v1.train.get_or_create_global_step()
         session.run(tf.compat.v1.global_variables_initializer())
@@ -81,15 +83,23 @@ def test_background_class_is_dropped(model, tmp_path):
             arrays[name] = np.concatenate([background, arrays[name]], -1)
     path = save_tf1(arrays, tmp_path / "seven.ckpt")
     target = small(seed=5)
-    report = weights.load(target, path)
+    report = weights.load(target, path)  # only of ImageNet's 1001 classes is the first known to be background
+    assert set(report.missing.values()) == {"the file has 7 classes, the model 6"}
+    report = weights.load(target, path, labels_offset=1)
     assert same(target, model)
     assert "labels_offset=1" in report.notes[0]
-    left = small(seed=5)
-    before = values(left)
-    report = weights.load(left, path, labels_offset=0)  # the classes stay as they are, and do not fit
-    assert set(report.missing.values()) == {"the file has 7 classes, the model 6"}
-    name = "InceptionV3/Logits/Conv2d_1c_1x1/biases"
-    np.testing.assert_array_equal(left.variable(name), before[name])
+
+
+def test_the_background_of_imagenets_1001_classes_is_known():
+    shapes = {"N/Logits/Conv/weights": (1, 1, 2, 1000), "N/Logits/Conv/biases": (1000,)}
+    arrays = {
+        "N/Logits/Conv/weights": np.arange(2002.0).reshape(1, 1, 2, 1001),
+        "N/Logits/Conv/biases": np.arange(1001.0),
+    }
+    assert drop_classes(dict(arrays), shapes, None, False) == 0
+    assert drop_classes(arrays, shapes, None, True) == 1
+    np.testing.assert_array_equal(arrays["N/Logits/Conv/biases"], np.arange(1, 1001))
+    assert arrays["N/Logits/Conv/weights"].shape == (1, 1, 2, 1000)
 
 
 def test_exclude_restores_exactly_the_trunk(model, five, tmp_path):

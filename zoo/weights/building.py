@@ -53,6 +53,13 @@ def open_for(
     return file, {**needs, **given}
 
 
+def input_shape(file: WeightFile | None) -> tuple[int, int, int] | None:
+    """Returns the shape of the pictures that zoo's own weights were made for; None for others'."""
+    if file is None or file.own_card is None or file.family != "zoo" or file.own_card.preprocessing is None:
+        return None
+    return (*file.own_card.preprocessing.size, file.own_card.preprocessing.channels)
+
+
 def load_for(model: Any, net: str, weights: Any, file: WeightFile | None) -> Report | None:
     """Loads what ``open_for`` opened into the built model.
 

@@ -13,30 +13,29 @@ Values = dict[str, np.ndarray]
 Shapes = Mapping[str, Sequence[int]]
 
 
-def drop_classes(values: Values, shapes: Shapes, offset: int | None, background: bool) -> tuple[int, list[str]]:
-    """Drops the first columns of every classifier that has more classes than the model's.
+def drop_classes(values: Values, shapes: Shapes, offset: int | None, background: bool) -> int:
+    """Drops the first columns of every classifier that has as many classes more than the model's.
 
     Args:
         values: Full name to array; changed in place.
         shapes: The model's full names to shapes.
-        offset: How many columns to drop; None drops one where the file has exactly one class more than the model.
-        background: Whether such a file's first class may be background; with None only then one is dropped.
+        offset: How many columns to drop; None drops one if ``background``.
+        background: Whether the file's first class is known to be background.
 
     Returns:
-        How many columns were dropped, and the names that changed.
+        How many columns were dropped.
     """
-    changed: list[str] = []
+    drop, dropped = int(background) if offset is None else offset, 0
     for unit in units_of(shapes):
         if unit.part == "trunk" or "bias" not in unit.arrays:
             continue
         names = [f"{unit.name}/weights", f"{unit.name}/biases"]
         wanted = shapes[names[1]][-1]
         found = {name: values[name] for name in names if name in values}
-        drop = offset if offset is not None else int(background)
         if drop and found and all(array.shape[-1] == wanted + drop for array in found.values()):
             values.update({name: array[..., drop:] for name, array in found.items()})
-            changed += found
-    return (offset if offset is not None else 1) if changed else 0, changed
+            dropped = drop
+    return dropped
 
 
 def fold_input_transform(values: Values, shapes: Shapes) -> str:

@@ -220,11 +220,13 @@ def _adapt(
     """Rewrites the values for the model's conventions, and returns the card of the result."""
     card = file.card(network_name(model))
     changes: dict[str, Any] = {}
-    dropped, _ = drop_classes(values, shapes, labels_offset, file.family == "slim" or card.labels_offset == 1)
+    with_background = any(array.shape == (IMAGENET_WITH_BACKGROUND,) for array in values.values())
+    background = card.labels_offset == 1 or (file.family == "slim" and with_background)
+    dropped = drop_classes(values, shapes, labels_offset, background)
     if dropped:
         notes.append(f"the first {dropped} of the file's classes (background) were dropped: labels_offset={dropped}")
         changes["labels_offset"] = 0
-    elif file.family == "slim" and any(a.shape == (IMAGENET_WITH_BACKGROUND,) for a in values.values()):
+    elif file.family == "slim" and with_background:
         changes["labels_offset"] = 1
     if file.family == "torchvision" and file.own_card is None and "inception" in card.net:
         if transform_input == "fold":
@@ -274,7 +276,9 @@ def _why_not(name: str, values: Mapping[str, np.ndarray], shapes: Mapping[str, t
     together = [name] if part == "trunk" else [n for n in shapes if n.rpartition("/")[0] == scope]
     for other in [name, *together]:
         if other not in values:
-            sized = part == "aux" and any(part_of(n) == "aux" for n in values)
+            sized = part == "aux" and any(
+                part_of(n) == "aux" and n.partition("/")[0] == name.partition("/")[0] for n in values
+            )
             return "the file's auxiliary head is for another image size" if sized else "not in the file"
         if values[other].shape != shapes[other]:
             if part != "trunk" and values[other].shape[:-1] == shapes[other][:-1]:

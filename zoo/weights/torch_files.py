@@ -105,7 +105,7 @@ def units_from_torch(state: Mapping[str, np.ndarray]) -> list[Unit]:
     if "Conv2d_1a_3x3.conv" in units:
         key: Any = lambda unit: order.get(unit.name.rpartition(".")[0], len(order))  # noqa: E731
     else:
-        key = lambda unit: natural_key(re.sub(r"(denseblock|transition)(\d+)", r"stage\2.\1", unit.name))  # noqa: E731
+        key = lambda unit: _densenet_key(unit.name)  # noqa: E731
     return sorted(units.values(), key=key)
 
 
@@ -145,6 +145,12 @@ def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dic
         state[f"{name}.weight"] = _to_torch(tensors[f"{unit.name}/weights"])[:, :, 0, 0]
         state[f"{name}.bias"] = tensors[f"{unit.name}/biases"]
     return state
+
+
+def _densenet_key(module: str) -> list[int | str]:
+    """Sort key: the stem, each dense block with its transition, and the last norm behind them."""
+    staged = re.sub(r"(denseblock|transition)(\d+)", r"stage\2.\1", module)
+    return natural_key(re.sub(r"features\.norm(?=[1-9])", "features.~norm", staged))
 
 
 def _part(module: str) -> str:
