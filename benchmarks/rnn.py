@@ -138,7 +138,7 @@ def torch_step(size: str, dtype: str) -> Callable[[], Any]:
         torch.nn.utils.clip_grad_norm_(network.parameters(), recipe.clip_norm)
         optimizer.step()
         carried[:] = [part.detach() for part in state]
-        return float(cost)
+        return float(cost.detach())
 
     return step
 
@@ -235,7 +235,7 @@ def where(size: str, calls: int = 5) -> None:
 def memory() -> None:
     rows = []
     for path in ("plain", "fast"):
-        for steps in (50, 100, 200, 400):
+        for steps in (100, 200, 400, 800):
             done = subprocess.run(
                 [sys.executable, __file__, "one-step", path, str(steps)], capture_output=True, text=True, check=True
             )

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from zoo import rnn, scoping
-from zoo.cli._train_words import train_words
+from zoo.cli import main
 from zoo.data.markov import MarkovChain
 from zoo.data.ngram import NgramModel
 from zoo.data.text import Vocabulary, continued_batches, load_corpus, text_stream, words
@@ -188,30 +188,34 @@ def test_generation_follows_the_model():
 
 def corpus_folder(folder):
     line = "the cat sat on the mat and the dog sat on the rug"
-    (folder / "ptb.train.txt").write_text(f" {line} \n" * 60)
-    (folder / "ptb.valid.txt").write_text(f" {line} \n" * 6)
-    (folder / "ptb.test.txt").write_text(f" {line} \n" * 6)
+    for part, lines in (("train", 60), ("valid", 10), ("test", 6)):
+        (folder / f"ptb.{part}.txt").write_text(f" {line} \n" * lines)
     return folder
 
 
-def test_train_command_learns_resumes_and_generates(tmp_path, capsys):
-    from zoo.cli import generate as command
+def zoo(*arguments):
+    with pytest.raises(SystemExit) as end:
+        main([str(a) for a in arguments])
+    return end.value.code
 
-    data = corpus_folder(tmp_path)
-    settings = {"batch": 4, "steps": 5, "epochs": 3}
-    options = {"hidden": 12, "init_scale": 0.3}
-    results = train_words(data, options, tmp_path / "run", **settings)
-    printed = capsys.readouterr().out
-    assert printed.count("perplexity") == 4
+
+def test_train_command_learns_and_generates(tmp_path, capsys):
+    data, run = corpus_folder(tmp_path), tmp_path / "run"
+    train = ("train", "word_lm", "--data", data, "--batch", 4, "--epochs", 3, "--out", run)
+    assert zoo(*train, "--option", "hidden=12", "--option", "init_scale=0.3") == 0
+    assert capsys.readouterr().out.count("perplexity") == 4
+    results = json.loads((run / "perplexity.json").read_text())
     assert results["test"] < 9
-    assert np.isfinite(results["baseline"])
-    assert json.loads((tmp_path / "run" / "vocabulary.json").read_text())[0] == "the"
-    command.generate(tmp_path / "run", prompt="the cat", words=5, temperature=0.0, top_k=None, seed=0)
+    assert results["baseline"] < 2
+    assert json.loads((run / "vocabulary.json").read_text())[0] == "the"
+    assert zoo("generate", run, "--prompt", "the cat", "--words", 5, "--temperature", 0) == 0
     assert capsys.readouterr().out.startswith("the cat ")
-    with pytest.raises(ValueError, match="not in the vocabulary of 9 words: 'unicorn'"):
-        command.generate(tmp_path / "run", prompt="unicorn", words=5, temperature=1.0, top_k=None, seed=0)
-    with pytest.raises(FileNotFoundError, match=r"no model\.keras"):
-        command.generate(tmp_path, prompt="the", words=5, temperature=1.0, top_k=None, seed=0)
+    assert zoo("generate", run, "--prompt", "unicorn") == 2
+    assert "not in the vocabulary of 9 words: 'unicorn'" in capsys.readouterr().err
+    assert zoo("generate", tmp_path) == 2
+    assert "no model.keras" in capsys.readouterr().err
+    assert zoo("train", "word_lm") == 2
+    assert "needs --data DIR" in capsys.readouterr().err
 
 
 def test_corpus_of_any_text(tmp_path):
@@ -258,6 +262,7 @@ def test_xla_bfloat16_and_keras_fit():
     np.testing.assert_allclose(compiled, expected, atol=1e-5)
     low = word_lm(seed=1, init_scale=1.0, dtype="mixed_bfloat16", **TINY)
     assert low(tokens).dtype == tf.float32
+    assert low.end_points(tokens)["outputs"].dtype == tf.bfloat16
     np.testing.assert_allclose(low(tokens), expected, atol=0.1)
     model.compile(keras.optimizers.Adam(0.05), loss=summed_cross_entropy, jit_compile=False)
     losses = model.fit(tokens, np.roll(tokens, -1, 1), epochs=25, verbose=0).history["loss"]

@@ -121,6 +121,20 @@ def test_parity_with_legacy_cells(kind):
 
 
 @graph_test
+def test_tf_static_loop_accepts_zoo_cells_and_wrappers_accept_theirs():
+    inputs = tf.constant(np.random.default_rng(0).normal(size=[2, 3, 4]), tf.float32)
+    cell = rnn.GRUCell(3)
+    listed, _ = tf1.nn.static_rnn(cell, tf.unstack(inputs, axis=1), dtype=tf.float32)
+    ours, _ = rnn.dynamic_rnn(cell, inputs, scope="ours")
+    theirs = rnn.ResidualWrapper(rnn.MultiRNNCell([legacy.GRUCell(3), legacy.BasicRNNCell(4)]))
+    mixed, _ = rnn.dynamic_rnn(theirs, inputs, [3, 1], scope="mixed")
+    listed, ours, mixed = evaluate([listed, ours, mixed])
+    np.testing.assert_allclose(np.stack(listed, 1), ours, atol=1e-6)
+    assert mixed.shape == (2, 3, 4)
+    assert not mixed[1, 1:].any()
+
+
+@graph_test
 def test_dropout_masks_are_tf1s():
     outputs = []
     for module in (rnn, legacy):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from zoo import layers, rnn
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import NetSpec, register_net
-from zoo.scoping import get_variable, variable_scope
+from zoo.scoping import variable_scope
 
 CELLS: Final = {"lstm": rnn.BasicLSTMCell, "gru": rnn.GRUCell, "rnn": rnn.BasicRNNCell}
 MERGES: Final = ("concat", "sum")
@@ -86,7 +86,7 @@ def sequence_tagger(
     ends: dict[str, tf.Tensor] = {}
     with variable_scope(scope):
         if vocab_size is not None:
-            net = tf.nn.embedding_lookup(get_variable("embedding", [vocab_size, width]), net)
+            net = rnn.embedding(net, vocab_size, width)
         elif net.shape[-1] != width:
             raise ValueError(f"sequence_tagger: the option width is {width}, but the inputs have shape {net.shape}")
         # N x T x width

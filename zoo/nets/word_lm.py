@@ -138,12 +138,9 @@ def word_lm(
     hidden, num_layers = hidden or recipe.hidden, num_layers or recipe.num_layers
     keep = recipe.keep_prob if keep_prob is None else keep_prob
     tokens, state, first = _parts(inputs, carry)
-    if not tokens.dtype.is_integer:
-        raise ValueError(f"word_lm: word numbers are integers; got {tokens.dtype.name}")
     scale = init_scale or recipe.init_scale
     with variable_scope(scope, initializer=layers.random_uniform_initializer(-scale, scale)):
-        embedding = get_variable("embedding", [vocab_size, hidden])
-        net = tf.nn.embedding_lookup(embedding, tokens)
+        net = rnn.embedding(tokens, vocab_size, hidden)
         # N x T x H
         ends = {"embedding": net}
         net = layers.dropout(net, keep, is_training=is_training)
@@ -197,6 +194,7 @@ def summed_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
     Returns:
         [N], float32 or wider. Perplexity is ``exp(mean / T)``.
     """
+    labels = tf.cast(labels, tf.int32)  # Keras' compile hands labels over as floats
     return tf.reduce_sum(rnn.softmax_cross_entropy(labels, logits), axis=1)
 
 

@@ -3,6 +3,7 @@
 from zoo.rnn.basic import BasicRNNCell, GRUCell
 from zoo.rnn.carried import CarriedState
 from zoo.rnn.cells import RNNCell
+from zoo.rnn.embedding import embedding
 from zoo.rnn.loops import (
     bidirectional_dynamic_rnn,
     dynamic_rnn,
@@ -28,6 +29,7 @@ __all__ = [
     "ResidualWrapper",
     "bidirectional_dynamic_rnn",
     "dynamic_rnn",
+    "embedding",
     "softmax_cross_entropy",
     "stack_bidirectional_dynamic_rnn",
     "static_rnn",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import tensorflow as tf
@@ -86,7 +87,7 @@ def check_units(num_units: Any, what: str = "num_units") -> int:
     Raises:
       ValueError: not a positive integer.
     """
-    if isinstance(num_units, bool) or int(num_units) != num_units or num_units < 1:
+    if isinstance(num_units, bool) or not isinstance(num_units, numbers.Integral) or num_units < 1:
         raise ValueError(f"{what} must be a positive integer, got {num_units!r}")
     return int(num_units)
 

@@ -47,7 +47,7 @@ def independent(cells: Sequence[Any], where: str) -> list[Any]:
         if first == index:
             result.append(cell)
             continue
-        if not isinstance(cell, RNNCell):
+        if not isinstance(leaf(cell), RNNCell):
             raise ValueError(
                 f"{where}: cells {first} and {index} are one object, and {cell!r} cannot be copied: make two"
             )

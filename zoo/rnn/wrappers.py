@@ -14,6 +14,7 @@ from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell, State, Tensor
 from zoo.rnn.lstm import LSTMStateTuple
+from zoo.rnn.multi import prepare
 
 
 class _Wrapper(RNNCell):
@@ -49,7 +50,7 @@ class _Wrapper(RNNCell):
     @property
     def variables(self) -> list[Any]:
         """Those of the wrapped cell."""
-        return self.cell.variables
+        return list(getattr(self.cell, "variables", ()))
 
     def zero_state(self, batch_size: Any, dtype: Any = None) -> State:
         """See `RNNCell.zero_state`."""
@@ -57,7 +58,7 @@ class _Wrapper(RNNCell):
 
     def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:
         """See `RNNCell.prepare`."""
-        self.cell.prepare(width, dtype, scope)
+        prepare(self.cell, width, dtype, scope)
 
     def clone(self) -> RNNCell:
         """See `RNNCell.clone`."""
@@ -206,7 +207,7 @@ class DropoutWrapper(_Wrapper):
                 self._keep[name] = 1.0
         self._variational = variational_recurrent
         self._seed = seed
-        self._input_width = input_size
+        self._input_width = None if input_size is None else tf.TensorShape(input_size)[-1]
         self._noise: dict[str, Any] = {}  # variational masks
         self._noise_context: Callable[[], Any] = lambda: None
         if variational_recurrent:
@@ -215,7 +216,7 @@ class DropoutWrapper(_Wrapper):
             if self._drops("input") and input_size is None:
                 raise ValueError("When variational_recurrent=True and inputs are dropped, input_size must be provided")
             if scoping.current_frame() is not None or scoping.in_graph():
-                self._variational_noise(input_size, self.dtype)
+                self._variational_noise(self._input_width, self.dtype)
 
     def clone(self) -> RNNCell:
         """See `RNNCell.clone`; the copy draws masks of its own."""
