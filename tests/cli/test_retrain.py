@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from transfer.retrain_support import TINY, write_folder
+from transfer.retrain_support import write_folder
 from typer.testing import CliRunner
 
 from zoo.cli import app
 
 RUNNER = CliRunner()
-SMALL = ["--weights", "none", "--size", "75", "--option", "depth_multiplier=0.1"]
+SMALL = ["--net", "lenet5", "--weights", "none"]
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +25,10 @@ def place(tmp_path_factory):
 
 def test_retrain_says_what_it_did(place):
     root, said = place
-    for words in ("trunk: inception_v3, untrained", "bottlenecks: 36 pictures", "test accuracy", "report.html"):
+    for words in ("trunk: lenet5, untrained", "bottlenecks: 36 pictures", "test accuracy", "report.html"):
         assert words in said.replace("\n", " ") or words in said
     assert (root / "run" / "report.html").is_file()
-    assert TINY["size"] == json.loads((root / "run" / "run.json").read_text())["settings"]["size"]
+    assert json.loads((root / "run" / "run.json").read_text())["settings"]["net"] == "lenet5"
 
 
 def test_predict_in_three_formats(place):

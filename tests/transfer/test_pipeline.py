@@ -23,7 +23,7 @@ def test_a_run_leaves_what_it_promises(finished):
     }  # fmt: skip
     assert not any(name.endswith((".tmp", ".partial", ".new", ".old")) for name in names)
     assert run.evaluation.accuracy == 1.0
-    assert any("trunk: inception_v3, untrained" in line for line in said)
+    assert any("trunk: lenet5, untrained" in line for line in said)
     facts = load_facts(run.folder)
     assert facts["classes"] == sorted(run.scan.labels) == list(run.classes)
     rows = list(csv.DictReader((run.folder / "predictions.csv").open(encoding="utf-8")))

@@ -59,6 +59,10 @@ class Trunk:
             name for name in reversed(self.end_points) if name not in ("AvgPool_1a", "global_pool", "PreLogits")
         )
 
+    def width(self, end_point: str) -> int:
+        """Returns the number of channels of an end point."""
+        return int(self.model.book.end_point_specs[end_point].shape[-1])
+
     def offered(self) -> tuple[str, ...]:
         """Returns the end points that ``auto`` chooses among: four in the later half of the network."""
         if self.net in AUTO:
@@ -147,10 +151,12 @@ def _embedded(size: int | None, options: dict[str, Any]) -> Trunk:
 def _trunk(
     model: "Model", net: str, options: dict[str, Any], source: str, preprocessing: Preprocessing, shape: Any
 ) -> Trunk:
-    changes: dict[str, Any] = {"central_fraction": None, "shorter_side": None}  # ``Reader.fit`` does this instead
-    if preprocessing.method != "crop_or_pad":
-        changes["method"] = "bilinear_antialias"  # pictures are of any size, from thumbnails to cameras
-    preprocessing = dataclasses.replace(preprocessing, **changes).with_size(shape[:2])
+    preprocessing = dataclasses.replace(
+        preprocessing,
+        method="bilinear_antialias",  # pictures are of any size, from thumbnails to cameras
+        central_fraction=None,  # ``Reader.fit`` does this instead
+        shorter_side=None,
+    ).with_size(shape[:2])
     return Trunk(model, net, options, source, digest_of(model), preprocessing, tuple(shape))
 
 
