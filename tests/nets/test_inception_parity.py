@@ -11,6 +11,8 @@ import zoo
 from zoo import weights
 from zoo.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from zoo.nets.inception_v3 import END_POINTS
+from zoo.weights.tf1 import save_tf1
+from zoo.weights.units import natural_key
 
 
 def distance(a, b):
@@ -37,18 +39,12 @@ def keras_model(shake=True, **options):
 def keras_end_points(model):
     """A Keras model of all the tensors that slim's 18 end points name, in their order."""
     by_class = {}
-    for layer in sorted(model.layers, key=lambda layer: weights_key(layer.name)):
+    for layer in sorted(model.layers, key=lambda layer: natural_key(layer.name)):
         by_class.setdefault(type(layer).__name__, []).append(layer.output)
     relu, pool = by_class["Activation"], by_class["MaxPooling2D"]
     stem = [relu[0], relu[1], relu[2], pool[0], relu[3], relu[4], pool[1]]
     mixed = [model.get_layer(f"mixed{i}").output for i in range(11)]
     return keras.Model(model.input, stem + mixed)
-
-
-def weights_key(name):
-    from zoo.weights.units import natural_key
-
-    return natural_key(name)
 
 
 def keras_gradients(model, x, training=False):
@@ -87,9 +83,9 @@ def test_slim_names_and_keras_order_agree(tmp_path):
     arrays = {name: np.asarray(model.variable(name)) for name in model.variable_names}
     for name in ("InceptionV3/Logits/Conv2d_1c_1x1/weights", "InceptionV3/Logits/Conv2d_1c_1x1/biases"):
         arrays[name] = np.pad(arrays[name], [(0, 0)] * (arrays[name].ndim - 1) + [(1, 0)])
-    path = weights_path = zoo.weights.tf1.save_tf1(arrays, tmp_path / "slim.ckpt")
-    slim = zoo.create("inception_v3", 1001, aux_logits=False)
-    weights.load(slim, weights_path)
+    path = save_tf1(arrays, tmp_path / "slim.ckpt")
+    slim = zoo.create("inception_v3", num_classes=1001, aux_logits=False)
+    weights.load(slim, path)
     assert slim.card["labels_offset"] == 1
     thousand = zoo.create("inception_v3", weights=path)
     assert distance(slim(x)[:, 1:], theirs(x)) < 1e-5
@@ -104,7 +100,7 @@ def test_gradients_in_float64(tmp_path, training):
     try:
         theirs = keras_model(input_shape=(75, 75, 3), include_top=False, pooling="avg")
         theirs.save_weights(tmp_path / "keras.weights.h5")
-        mine = zoo.create("inception_v3", 0, input_shape=(75, 75, 3), dtype="float64")
+        mine = zoo.create("inception_v3", num_classes=0, input_shape=(75, 75, 3), dtype="float64")
     finally:
         keras.config.set_dtype_policy("float32")
     weights.load(mine, tmp_path / "keras.weights.h5")
@@ -129,7 +125,7 @@ def name_keras_gradients(theirs, gradients, mine):
     named = {}
     paths = {v.path: g for v, g in zip(theirs.trainable_variables, gradients, strict=True)}
     for leaf, ours in (("kernel", "weights"), ("beta", "beta")):
-        found = sorted((p for p in paths if p.endswith(leaf)), key=weights_key)
+        found = sorted((p for p in paths if p.endswith(leaf)), key=natural_key)
         names = [name for name in trainable_names(mine) if name.endswith(f"/{ours}")]
         named |= {name: paths[path] for name, path in zip(names, found, strict=True)}
     return named
@@ -153,7 +149,7 @@ def test_real_weights_equal_keras(test_data):
     folder = test_data / "inception_v3_tfjs"
     arrays = tfjs_arrays(folder)
     theirs = keras.applications.InceptionV3(weights=None, include_top=False, pooling="avg")
-    layers = sorted((layer for layer in theirs.layers if layer.weights), key=lambda layer: weights_key(layer.name))
+    layers = sorted((layer for layer in theirs.layers if layer.weights), key=lambda layer: natural_key(layer.name))
     for kind, names in (
         ("Conv2D", ["conv2d_{}/kernel"]),
         ("BatchNormalization", [f"batch_normalization_{{}}/{n}" for n in ("beta", "moving_mean", "moving_variance")]),
