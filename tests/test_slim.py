@@ -1,7 +1,12 @@
 """tf_slim repaired: what TensorFlow 2.16+ broke works, scopes are shared, layers agree, and nets run in models."""
 
+import ast
+import importlib
+import pkgutil
 import subprocess
 import sys
+import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,3 +259,30 @@ def test_create_train_op_runs_the_updates():
         session.run(train)
         mean = slim.get_variables_by_name("moving_mean")[0]
         assert np.all(session.run(mean) != 0)
+
+
+def test_learning_train_runs():
+    with tf.Graph().as_default():
+        y = slim.fully_connected(tf.constant(values(8, 4)), 1, activation_fn=None)
+        loss = slim.losses.mean_squared_error(y, tf.fill([8, 1], 0.5))
+        train = slim.learning.create_train_op(loss, v1.train.GradientDescentOptimizer(0.1), clip_gradient_norm=1.0)
+        assert slim.learning.train(train, None, number_of_steps=200) < 0.01
+
+
+def test_no_module_of_tf_slim_reaches_for_something_that_tensorflow_lacks():
+    """Reads tf_slim's source: every `module.attribute` of a module it imports must be there."""
+    missing = set()
+    for info in pkgutil.walk_packages(tf_slim.__path__, "tf_slim."):
+        if info.name.endswith(("_test", "test_utils")):
+            continue
+        module = importlib.import_module(info.name)
+        for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                owner = vars(module).get(node.value.id)
+                try:
+                    if isinstance(owner, types.ModuleType):
+                        getattr(owner, node.attr)
+                except (AttributeError, ImportError):
+                    missing.add((info.name, node.value.id, node.attr))
+    # the class behind tf_slim's own batch_norm, which zoo's replaces
+    assert missing == {("tf_slim.layers.layers", "normalization_layers", "BatchNormalization")}
