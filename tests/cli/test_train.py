@@ -110,7 +110,7 @@ def test_validation_chooses_the_best_model_and_options_reach_the_trainer(tmp_pat
     assert config["train_only"] == ["fc4", "logits"]
     assert config["dtype"] == "mixed_bfloat16"
     assert (config["label_smoothing"], config["clip_norm"]) == (0.1, 1.0)
-    assert config["learning_rate"]["schedule"] == "WarmUp"
+    assert config["learning_rate"]["class"] == "WarmUp"
     recipe = json.loads((run / "weights.json").read_text())["recipe"]
     assert "--train-only fc4 --train-only logits" in recipe
     assert "--validation 0.2" in recipe

@@ -92,6 +92,13 @@ def wait_for_step(pid, run, step):
     return True
 
 
+def wait_for_saving(pid, run):
+    """Waits until a checkpoint is half-written, or the child has ended."""
+    while not any(name.endswith(".unfinished") for name in os.listdir(run)):
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return
+
+
 def final(folder):
     """Arrays of the last checkpoint, the measured lines without times, and the best step."""
     checkpoint = read_checkpoint(Path(folder) / f"model.ckpt-{STEPS}")
@@ -111,7 +118,10 @@ def main(folder, kills, seed):
     while True:
         pid = start(run)
         if len(moments) < kills and wait_for_step(pid, run, chance.randint(newest(run) + 1, STEPS - 1)):
-            time.sleep(chance.uniform(0, 0.05))
+            if len(moments) % 2:
+                wait_for_saving(pid, run)
+            else:
+                time.sleep(chance.uniform(0, 0.05))
             os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         if os.WIFSIGNALED(status):

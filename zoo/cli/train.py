@@ -221,12 +221,13 @@ def train(
     if trainer.averages is not None:
         trainer.averages.to_weights()
     measured, part = (found.test, "test") if found.test else (found.validation, "validation")
-    accuracy = trainer.evaluate(measured, averages=False)["accuracy"]
+    accuracy = trainer.evaluate(measured, averages=False)["accuracy"] if measured else None
     _leave(model, folder, history, accuracy, context, licence, options)
     chosen = f"the best of {history.step} steps is {history.best_step}, " if found.validation else ""
     typer.echo(
-        f"{history.stopped}: {chosen}{part} accuracy {accuracy:.4f} after {history.step} steps; this took "
-        f"{time.perf_counter() - started:.0f} s; the run is in {folder}"
+        f"{history.stopped}: {chosen}"
+        + (f"{part} accuracy {accuracy:.4f} " if accuracy is not None else "no part to measure accuracy on, ")
+        + f"after {history.step} steps; this took {time.perf_counter() - started:.0f} s; the run is in {folder}"
     )
 
 
@@ -272,7 +273,7 @@ def _leave(
     model: Any,
     folder: Path,
     history: Any,
-    accuracy: float,
+    accuracy: float | None,
     context: typer.Context,
     licence: str,
     options: dict[str, Any],
@@ -289,7 +290,7 @@ def _leave(
         "data": {"data": given["data"], "split": given["split"] if given["data"] == "digits" else None},
         "recipe": recipe(context),
         "seed": given["seed"],
-        "accuracy": round(accuracy, 4),
+        "accuracy": None if accuracy is None else round(accuracy, 4),
         "licence": f"weights: {licence}; {DATA_LICENCES.get(given['data'], 'data: not stated')}",
         "versions": versions(),
     }

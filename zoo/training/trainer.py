@@ -250,7 +250,7 @@ class Trainer:
         }
         schedule: Any = self.schedule
         if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-            schedule = {"schedule": type(schedule).__name__, **schedule.get_config()}
+            schedule = {"class": type(schedule).__name__, **schedule.get_config()}
         shapes = [(name, list(variable.shape)) for name, variable in named_variables(self.model).items()]
         own_names = hasattr(self.model, "variable_names")
         digest = hashlib.sha256(str(shapes if own_names else [shape for _, shape in shapes]).encode()).hexdigest()[:12]

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-_SHOWN_LAST = ("epoch", "step", "kind", "seconds", "regularization_loss", "task_loss")
+_SHOWN_LAST = ("epoch", "step", "kind", "seconds", "regularization_loss", "task_loss", "val_regularization_loss")
 
 
 class Watch:
