@@ -1,4 +1,4 @@
-"""Distils a trained Inception-v3 into one of a quarter of its width at 128 px: ``weights/inception_v3-x025``.
+"""Distils a trained Inception-v3 into one of a quarter of its width at 128 px: ``weights/inception_v3_x025``.
 
 The student's pooled features, through a linear map that is thrown away afterwards, are fitted to the teacher's at four
 depths. Pictures are drawn from folders and put on random grounds at random places, or made up (shapes, textures); the
@@ -19,7 +19,11 @@ from PIL import Image, ImageDraw, ImageFilter
 CANVAS = 144  # side of a training picture; the student sees 128 x 128 of it
 SIZE = 128
 # Student's end point -> teacher's end points that its pooled features must be able to express.
-MATCHES = {"Mixed_6b": ("Mixed_6b",), "Mixed_6e": ("Mixed_6b", "Mixed_6e"), "Mixed_7c": ("Mixed_6e", "Mixed_7a", "Mixed_7c")}
+MATCHES = {
+    "Mixed_6b": ("Mixed_6b",),
+    "Mixed_6e": ("Mixed_6b", "Mixed_6e"),
+    "Mixed_7c": ("Mixed_6e", "Mixed_7a", "Mixed_7c"),
+}
 
 
 def find_pictures(folders: Sequence[str]) -> list[Path]:
@@ -60,7 +64,11 @@ def shapes(rng: np.random.Generator) -> Image.Image:
     for _ in range(rng.integers(1, 9)):
         centre, radius = rng.uniform(0, CANVAS, 2), rng.uniform(6, 60)
         corners = int(rng.integers(2, 8))
-        turn = np.sort(rng.uniform(0, 2 * np.pi, corners)) if rng.random() < 0.5 else np.arange(corners) * 2 * np.pi / corners
+        turn = (
+            np.sort(rng.uniform(0, 2 * np.pi, corners))
+            if rng.random() < 0.5
+            else np.arange(corners) * 2 * np.pi / corners
+        )
         points = [tuple(centre + radius * np.array([np.cos(t), np.sin(t)])) for t in turn]
         colour = tuple(int(level) for level in rng.integers(0, 256, 3))
         if corners == 2:
@@ -132,14 +140,14 @@ def look_up_teacher(source: str, pool: np.ndarray, size: int, work: Path) -> dic
         return {name: tf.reduce_mean(points[name], [1, 2]) for name in wanted}
 
     parts = []
-    for start in range(0, len(pool), 200):
-        path = work / f"teacher-{start}.npz"
+    for start in range(0, len(pool), 100):
+        path = work / f"teacher-{size}-{start}.npz"
         if not path.exists():
-            batches = [look(pool[i : i + 20]) for i in range(start, min(start + 200, len(pool)), 20)]
+            batches = [look(pool[i : i + 20]) for i in range(start, min(start + 100, len(pool)), 20)]
             values = {name: np.concatenate([b[name] for b in batches]).astype(np.float16) for name in wanted}
             np.savez(path.with_suffix(".part.npz"), **values)
             path.with_suffix(".part.npz").rename(path)
-            print(f"teacher: {start + 200} of {len(pool)}", flush=True)
+            print(f"teacher: {start + 100} of {len(pool)}", flush=True)
         parts.append(dict(np.load(path)))
     return {name: np.concatenate([part[name] for part in parts]).astype(np.float32) for name in wanted}
 
@@ -156,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teacher", required=True, help="weights of Inception-v3, in any format zoo reads")
     parser.add_argument("--pictures", nargs="+", required=True, help="folders of pictures")
-    parser.add_argument("--out", default="weights", help="folder for inception_v3-x025.safetensors and its card")
+    parser.add_argument("--out", default="weights", help="folder for inception_v3_x025.safetensors and its card")
     parser.add_argument("--work", default="distil-work", help="folder for what can be reused")
     parser.add_argument("--count", type=int, default=6000, help="training pictures")
     parser.add_argument("--teacher-size", type=int, default=160, help="side of the teacher's input")
@@ -181,19 +189,23 @@ def main() -> None:
     keras.utils.set_random_seed(options.seed)
     pictures = find_pictures(options.pictures)
     if (work / "pool.npy").exists():
-        pool = np.load(work / "pool.npy", mmap_mode="r")
+        pool = np.load(work / "pool.npy", mmap_mode="r")[: options.count]
     else:
         pool = make_pool(pictures, options.count, options.seed)
         np.save(work / "pool.npy", pool)
     print(f"{len(pool)} training pictures from {len(pictures)} files", flush=True)
     teacher = look_up_teacher(options.teacher, pool, options.teacher_size, work)
-    targets = {
-        name: np.concatenate([standardise(teacher[t]) for t in names], 1) for name, names in MATCHES.items()
-    }
+    targets = {name: np.concatenate([standardise(teacher[t]) for t in names], 1) for name, names in MATCHES.items()}
     held_out = len(pool) // 20
     student = zoo.create(
-        "inception_v3", num_classes=0, depth_multiplier=0.25, input_shape=(SIZE, SIZE, 3), global_pool=True,
-        weight_decay=0.0, batch_norm_decay=0.98, seed=options.seed,
+        "inception_v3",
+        num_classes=0,
+        depth_multiplier=0.25,
+        input_shape=(SIZE, SIZE, 3),
+        global_pool=True,
+        weight_decay=0.0,
+        batch_norm_decay=0.98,
+        seed=options.seed,
     )
     maps = {name: keras.layers.Dense(rows.shape[1]) for name, rows in targets.items()}
 
@@ -214,7 +226,9 @@ def main() -> None:
     def step(images: tf.Tensor, wanted: dict[str, tf.Tensor], seed: tf.Tensor) -> tf.Tensor:
         images = tf.cast(images, tf.float32)
         images = tf.image.stateless_random_crop(images, [tf.shape(images)[0], SIZE, SIZE, 3], seed)
-        images = tf.where(tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 1], seed) < 0.5, images, images[:, :, ::-1])
+        images = tf.where(
+            tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 1], seed) < 0.5, images, images[:, :, ::-1]
+        )
         gain = tf.random.stateless_uniform([tf.shape(images)[0], 1, 1, 3], seed + 1, 0.85, 1.15)
         with tf.GradientTape() as tape:
             loss = tf.add_n(losses(tf.minimum(images * gain, 255.0), wanted, True))
@@ -240,7 +254,9 @@ def main() -> None:
             if spent >= 1:
                 break
         rows = range(0, held_out, options.batch)
-        checks = [judge(pool[r : r + options.batch], {n: v[r : r + options.batch] for n, v in targets.items()}) for r in rows]
+        checks = [
+            judge(pool[r : r + options.batch], {n: v[r : r + options.batch] for n, v in targets.items()}) for r in rows
+        ]
         unexplained = dict(zip(maps, np.mean(checks, 0).round(4).tolist(), strict=True))
         best = {"epoch": epoch + 1, "steps": done, "loss": round(total / (i + 1), 4), "unexplained": unexplained}
         print(json.dumps(best | {"minutes": round((time.monotonic() - began) / 60, 1)}), flush=True)
@@ -251,10 +267,10 @@ def main() -> None:
 
 def save(student: object, options: argparse.Namespace, result: dict, count: int, files: int) -> None:
     """Writes the weights in float16 and their card."""
-    from safetensors.numpy import save as to_bytes
-
     import hashlib
     from importlib.metadata import version
+
+    from safetensors.numpy import save as to_bytes
 
     from zoo.data.preprocessing import Preprocessing
     from zoo.weights.bundled import write_whole
@@ -269,13 +285,15 @@ def save(student: object, options: argparse.Namespace, result: dict, count: int,
         "preprocessing": preprocessing.to_dict(),
         "data": {"training_pictures": count, "from_files": files, "made_up": "one in eight: shapes and textures"},
         "recipe": "weights/recipes/distill_inception_v3_x025.py",
-        "settings": {k: v for k, v in vars(options).items() if k in ("count", "teacher_size", "minutes", "batch", "rate", "seed")},
+        "settings": {
+            k: v for k, v in vars(options).items() if k in ("count", "teacher_size", "minutes", "batch", "rate", "seed")
+        },
         "result": result,
         "licence": options.licence,
         "versions": {name: version(name) for name in ("tensorflow", "keras", "numpy")},
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    path = Path(options.out) / "inception_v3-x025.safetensors"
+    path = Path(options.out) / "inception_v3_x025.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)
     write_whole(path.with_suffix(".json"), (json.dumps(card, indent=2) + "\n").encode())
