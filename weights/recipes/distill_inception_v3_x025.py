@@ -214,8 +214,8 @@ def main() -> None:
         rooted = {name: tf.sqrt(tf.reduce_mean(points[name], [1, 2]) + 1e-3) for name in maps}
         return [tf.reduce_mean(tf.square(maps[name](rooted[name]) - wanted[name])) for name in maps]
 
-    for name in maps:
-        maps[name].build((None, int(student.book.end_point_specs[name].shape[-1])))
+    for name, layer in maps.items():
+        layer.build((None, int(student.book.end_point_specs[name].shape[-1])))
     variables = student.trainable_variables + [v for layer in maps.values() for v in layer.trainable_variables]
     steps_an_epoch = (len(pool) - held_out) // options.batch
     rate = tf.Variable(options.rate, dtype=tf.float32)
