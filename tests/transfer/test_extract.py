@@ -101,7 +101,7 @@ def test_a_callable_needs_a_digest(tmp_path):
 
 
 def test_the_cache_lies_where_the_environment_says(monkeypatch, tmp_path):
-    monkeypatch.setenv("ZOO_CACHE", str(tmp_path))
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     assert default_cache() == tmp_path / "bottlenecks"
 
 

@@ -15,15 +15,15 @@ from zoo.nets.retrained import pooled
 from zoo.transfer.bottlenecks import BottleneckCache
 from zoo.transfer.pictures import Reader
 from zoo.transfer.trunk import Trunk
+from zoo.weights.download import cache_folder
 
 Progress = Callable[[int, int], None]
 Features = dict[str, np.ndarray]
 
 
 def default_cache() -> Path:
-    """Returns the folder of all bottleneck caches: ``$ZOO_CACHE/bottlenecks``, or below the user's cache folder."""
-    root = os.environ.get("ZOO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zoo"
-    return Path(root) / "bottlenecks"
+    """Returns the folder of all bottleneck caches: ``bottlenecks`` in zoo's cache folder (``$ZOO_HOME``)."""
+    return cache_folder() / "bottlenecks"
 
 
 class Extractor:

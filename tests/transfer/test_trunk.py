@@ -1,0 +1,66 @@
+"""Trunks: what they offer, what their hash notices, and what happens without the weights."""
+
+import json
+
+import numpy as np
+import pytest
+
+from zoo.transfer import load_trunk
+from zoo.transfer.trunk import EMBEDDED, digest_of
+from zoo.weights import bundled
+from zoo.weights.download import FetchError
+
+
+@pytest.fixture(scope="module")
+def lenet():
+    return load_trunk("lenet5", "none")
+
+
+def test_a_trunk_offers_pooled_end_points_of_its_later_half(lenet):
+    assert lenet.bottleneck in lenet.offered() and set(lenet.offered()) <= set(lenet.end_points)
+    assert lenet.preprocessing.channels == 1 and lenet.size == (32, 32, 1) and lenet.source == "untrained"
+
+
+def test_the_hash_notices_one_changed_number(lenet):
+    before = digest_of(lenet.model)
+    variable = lenet.model.variable("conv1/weights")
+    kept = np.array(variable)
+    changed = kept.copy()
+    changed.flat[0] += 1e-6
+    variable.assign(changed)
+    assert digest_of(lenet.model) != before
+    variable.assign(kept)
+    assert digest_of(lenet.model) == before == lenet.digest
+
+
+def test_the_default_without_a_network_names_both_ways_out(monkeypatch):
+    def no_network(*_, **__):
+        raise FetchError("no route to host")
+
+    monkeypatch.setattr("zoo.transfer.trunk.create", no_network)
+    with pytest.raises(ValueError, match=r"no route to host.*`zoo weights fetch`.*--weights embedded"):
+        load_trunk("inception_v3", "imagenet")
+
+
+def test_networks_that_take_no_pictures_and_unknown_ones():
+    with pytest.raises(ValueError, match="does not take pictures"):
+        load_trunk("word_lm", "none")
+    with pytest.raises(ValueError, match="no network"):
+        load_trunk("inception_v9", "none")
+    with pytest.raises(ValueError, match="embedded weights are an Inception-v3"):
+        load_trunk("lenet5", "embedded")
+
+
+@pytest.mark.skipif(not (bundled.folder() / f"{EMBEDDED}.safetensors").is_file(), reason="no embedded weights yet")
+def test_the_embedded_trunk_is_small_and_its_file_is_checked(monkeypatch, tmp_path):
+    trunk = load_trunk(weights="embedded")
+    assert trunk.model.count_params() == 1_382_156 and trunk.size == (128, 128, 3)
+    assert "embedded" in trunk.source
+    for suffix in (".safetensors", ".json"):
+        (tmp_path / f"{EMBEDDED}{suffix}").write_bytes((bundled.folder() / f"{EMBEDDED}{suffix}").read_bytes())
+    card = json.loads((tmp_path / f"{EMBEDDED}.json").read_text())
+    card["sha256"] = "0" * 64
+    (tmp_path / f"{EMBEDDED}.json").write_text(json.dumps(card))
+    monkeypatch.setattr(bundled, "folder", lambda: tmp_path)
+    with pytest.raises(ValueError, match="changed or damaged"):
+        load_trunk(weights="embedded")
