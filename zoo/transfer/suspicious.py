@@ -83,12 +83,12 @@ def find_suspicious(
 
 def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: Sequence[Decision]) -> None:
     """Writes the CSV; decisions made before stay in it, also those whose picture is no longer suspicious."""
-    made = {decision.sha256: decision for decision in decisions}
+    made = {(decision.sha256, decision.path): decision for decision in decisions}
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for suspect in suspects:
-        decision = made.pop(suspect.sha256, None)
+        decision = made.pop((suspect.sha256, suspect.path), None)
         writer.writerow([decision.decision if decision else "", *dataclasses.astuple(suspect)])
     for decision in made.values():
         writer.writerow([decision.decision, decision.path, decision.label, "", "", "decided before", decision.sha256])
