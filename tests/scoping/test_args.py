@@ -3,8 +3,11 @@
 import functools
 import threading
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from zoo import layers, scoping
 from zoo.scoping.args import (
     add_arg_scope,
     arg_scope,
@@ -173,3 +176,17 @@ def test_threads_do_not_see_each_other():
         for thread in threads:
             thread.join()
     assert seen == {"a": "a", "b": "b"}
+
+
+def test_a_model_keeps_the_scope_it_was_made_in_and_ignores_its_callers():
+    def network(x, is_training=False):
+        return layers.fully_connected(x, 4, scope="fc")
+
+    with arg_scope([layers.fully_connected], biases_initializer=None):
+        model = scoping.Model(network, input_shape=(3,))
+    assert model.variable_names == ["fc/weights"]
+    x = tf.ones([2, 3])
+    with arg_scope([layers.fully_connected], activation_fn=None):
+        assert np.all(model(x) == np.maximum(x @ model.variable("fc/weights").value, 0))
+    with pytest.raises(ValueError, match="Open the arg_scope inside the network"):
+        model.get_config()

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
+from zoo.scoping.args import arg_scope, current_arg_scope
 from zoo.scoping.features import BottleneckMixin, Features
 from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
@@ -31,6 +32,7 @@ class _Book:
     "it twice.
     """
 
+    defaults: dict[Any, Any] = field(default_factory=current_arg_scope)  # the same in every run, whoever calls
     scopes: dict[str, Scope] = field(default_factory=dict)
     weights: dict[str, keras.Variable] = field(default_factory=dict)
     raw: dict[str, tf.Variable] = field(default_factory=dict)
@@ -219,7 +221,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     def _run(self, inputs: Any, training: Any) -> tuple[Any, dict[str, Any], Frame]:
         inputs = self._in_compute_dtype(inputs)
         frame = Frame(self)
-        with frame.entered(tf.as_dtype(self.variable_dtype)):
+        with frame.entered(tf.as_dtype(self.variable_dtype)), arg_scope(self.book.defaults):
             result = self.network(inputs, is_training=training, **self.options)
         outputs, end_points = result, {}
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
