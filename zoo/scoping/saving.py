@@ -19,8 +19,8 @@ class SavingMixin:
         """The network's registered name and its options."""
         if self.book.defaults:
             raise ValueError(
-                "A model file holds the network and its options. Received: a model made inside an arg_scope, which would "
-                "be lost. Open the arg_scope inside the network, or pass what it sets as options."
+                "A model file holds the network and its options. Received: a model made inside an arg_scope, which "
+                "would be lost. Open the arg_scope inside the network, or pass what it sets as options."
             )
         options = {k: {"function": function_name(v)} if callable(v) else v for k, v in self.options.items()}
         return {
