@@ -94,9 +94,7 @@ def test_gradients_are_exact_in_float64(memory, bottleneck):
     wanted = value_and_gradients(plain_block, x, layers, towards)
     for place in ("eager", "function"):
         for group in (2, 9):
-            run = PLACES[place](
-                lambda x, group=group: value_and_gradients(block_of(memory, group), x, layers, towards)
-            )
+            run = PLACES[place](lambda x, group=group: value_and_gradients(block_of(memory, group), x, layers, towards))
             y, gradients = run(x)
             assert all(g is not None for g in gradients)
             assert worst([y], [wanted[0]]) < 1e-12
@@ -129,7 +127,9 @@ def test_bfloat16_stays_near_float32():
     assert np.array_equal(tf.cast(y, tf.float32), tf.cast(z, tf.float32))
     assert recompute[1].dtype == tf.float32  # the weights' gradients
     assert worst([tf.cast(g, tf.float32) for g in recompute], [tf.cast(g, tf.float32) for g in store]) < 0.05
-    assert worst([tf.cast(g, tf.float32) for g in recompute], wanted) < 0.3
+    # single values differ where a ReLU flips, so against float32 compare the whole gradient
+    apart = sum(float(tf.reduce_sum((tf.cast(a, tf.float32) - b) ** 2)) for a, b in zip(recompute, wanted, strict=True))
+    assert apart < 0.1**2 * sum(float(tf.reduce_sum(b**2)) for b in wanted)
 
 
 @pytest.mark.parametrize("memory", ["recompute", "minimal"])
@@ -154,7 +154,7 @@ def test_given_statistics_replace_the_batch_s(memory):
     for which in ((1, 1), (2, 2)):  # one first and one second norm are frozen, the others are not
         size = layers[which[0]][0 if which[1] == 1 else 3].shape[0]
         given[which] = tf.constant(rng.normal(0, 1, size)), tf.constant(rng.uniform(0.5, 2, size))
-    wanted = value_and_gradients(lambda x, l: plain_block(x, l, given), x, layers, towards)
+    wanted = value_and_gradients(lambda x, own: plain_block(x, own, given), x, layers, towards)
     y, found = value_and_gradients(block_of(memory, 2, given), x, layers, towards)
     assert worst([y], [wanted[0]]) < 1e-12
     assert worst(found, wanted[1]) < 1e-8

@@ -196,7 +196,7 @@ def _bound(cell: Cell) -> float:
 def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[str, Any]]:
     """The table: one row a cell and batch; times are set beside the first cell of their batch."""
     rows = []
-    command = "zoo " + shlex.join(sys.argv[1:])
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     for number, result in enumerate(results):
         cell, beside = result.cell, results[number - number % cells]
         alike = results[number % cells :: cells]

@@ -118,7 +118,7 @@ def dense_block(
         dropout_rate=rate,
         seed=scoping.random_seed() if rate else None,
         measured=is_training,
-        given={which: norm.given() for which, (norm, _) in units.items() if not norm.training},
+        given={which: given for which, (norm, _) in units.items() if (given := norm.given()) is not None},
     )
     forward = run_block(block, inputs, memory)
     if is_training:

@@ -1,0 +1,38 @@
+"""The DenseNet tables: ``zoo bench densenet`` with the settings whose results are kept.
+
+python benchmarks/densenet.py time --peer-python PYTHON_WITH_TORCH    about 6 minutes on 2 cores
+python benchmarks/densenet.py levels | bfloat16 | depth | xla
+"""
+
+import argparse
+from pathlib import Path
+
+from zoo.cli import main as zoo
+
+RESULTS = Path(__file__).parent / "results"
+
+# Name -> words after ``zoo bench densenet``.
+TABLES = {
+    "time": "--batches 24 --memory recompute --peers keras,torchvision --rounds 7",
+    "memory": "--batches 8,24 --memory recompute,minimal,store --peers keras,torchvision,torchvision_memory_efficient "
+    "--rounds 1",
+    "levels": "--batches 24 --memory recompute,minimal,store --rounds 7",
+    "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --rounds 3",
+    "depth": "--nets 40x12,100x12,160x12,250x12 --batches 8,16 --memory store,recompute,minimal --rounds 1",
+    "xla": "--nets 40x12 --batches 8,16 --memory store,recompute --xla both --rounds 5",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--peer-python", default="")
+    given = parser.parse_args()
+    words = TABLES[given.table].split()
+    if given.peer_python:
+        words += ["--peer-python", given.peer_python]
+    zoo(["bench", "densenet", *words, "--device", "auto", "--out", str(RESULTS), "--name", f"densenet_{given.table}"])
+
+
+if __name__ == "__main__":
+    main()
