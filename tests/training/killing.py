@@ -139,7 +139,9 @@ def main(folder, kills, seed):
     for path in runs:
         again = final(path)
         different += [f"{path.name}:{name}" for name in one[0] if not np.array_equal(one[0][name], again[0][name])]
-        different += [f"{path.name}: state"] * (one[1:] != again[1:] or one[0].keys() != again[0].keys())
+        mine, theirs = (set(one[0]), *one[1:]), (set(again[0]), *again[1:])
+        parts = zip(("names", "lines", "monitor", "epoch", "batch"), mine, theirs, strict=True)
+        different += [f"{path.name}: {part}" for part, whole, other in parts if whole != other]
     report = {
         "kills": len(moments),
         "while_saving": sum(unfinished for _, unfinished in moments),

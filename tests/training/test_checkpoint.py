@@ -171,14 +171,18 @@ def _save_nan(keeper):
 
 
 def test_a_saved_value_is_that_of_its_moment(tmp_path):
-    """The variable changes while the thread writes; the file has the old value."""
+    """Variable and state change while the thread writes; the file has the old values."""
+    state = {"step": 1, "sums": {"steps": 3}}
     variable = tf.Variable(np.zeros(2_000_000, "float32"))
     keeper = Checkpoints(tmp_path)
     keeper.prepare({"w": variable})
-    keeper.save({"w": variable}, {"step": 1})
+    keeper.save({"w": variable}, state)
     variable.assign_add(tf.ones_like(variable))
+    state["sums"]["steps"] = 4
     keeper.wait()
-    assert not read_checkpoint(tmp_path / "model.ckpt-1").arrays["w"].any()
+    found = read_checkpoint(tmp_path / "model.ckpt-1")
+    assert not found.arrays["w"].any()
+    assert found.state["sums"] == {"steps": 3}
     keeper.close()
 
 

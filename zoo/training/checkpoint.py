@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -178,6 +179,17 @@ def replace_text(path: Path, text: str) -> None:
 def to_numpy(variable: Any) -> np.ndarray:
     """Returns the value of a Keras, TensorFlow or mirrored variable, or of an array."""
     return np.asarray(variable.numpy() if hasattr(variable, "numpy") else variable)
+
+
+def view(variable: Any) -> np.ndarray:
+    """Returns a variable's value without copying it where TensorFlow allows; read it before the variable changes."""
+    raw = variable.value if hasattr(variable, "path") else variable
+    if isinstance(raw, tf.Variable) and tf.executing_eagerly():
+        try:
+            return np.asarray(memoryview(tf.convert_to_tensor(raw)))
+        except (TypeError, ValueError, BufferError):  # types without a buffer format, such as bfloat16
+            pass
+    return to_numpy(variable)
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import re
@@ -19,7 +20,7 @@ from zoo.training.checkpoint import (
     DamagedCheckpointError,
     read_checkpoint,
     read_header,
-    to_numpy,
+    view,
     write_checkpoint,
 )
 
@@ -104,7 +105,7 @@ class Checkpoints:
     def prepare(self, variables: Mapping[str, Any]) -> None:
         """Makes the host buffers for these variables and touches them, so that the first save does not stall longer."""
         for name, variable in variables.items():
-            value = to_numpy(variable)
+            value = view(variable)
             buffer = self._buffers.get(name)
             if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
                 self._buffers[name] = np.zeros_like(value)
@@ -116,7 +117,7 @@ class Checkpoints:
 
         Args:
             variables: name to variable or array; copied before this returns.
-            state: JSON values with `step`; `time` is added.
+            state: JSON values with `step`, copied too; `time` is added.
             wait: return only when the file is safe on the disk.
 
         Returns:
@@ -129,14 +130,14 @@ class Checkpoints:
         started = time.perf_counter()
         self.wait()  # the buffers belong to the write before
         for name, variable in variables.items():
-            value = to_numpy(variable)
+            value = view(variable)
             buffer = self._buffers.get(name)
             if buffer is None or buffer.shape != value.shape or buffer.dtype != value.dtype:
                 buffer = self._buffers[name] = np.empty_like(value)
             np.copyto(buffer, value)
         arrays = {name: self._buffers[name] for name in variables}
         path = self.folder / f"model.ckpt-{state['step']}"
-        state = {**state, "time": time.time()}
+        state = {**copy.deepcopy(dict(state)), "time": time.time()}  # training goes on changing its own
         if self._pool is None:
             self._write(path, arrays, state)
         else:
