@@ -164,13 +164,14 @@ def test_a_cache_folder_that_is_a_file(pictures, tmp_path):
         retrain(pictures, tmp_path / "run", cache=tmp_path / "cache", **TINY)
 
 
-def test_rows_29_a_class_without_test_pictures_is_shown_with_none(go, tmp_path):
+def test_row_29_a_class_missing_from_the_test_folder_shifts_no_label(go, tmp_path):
     root = tmp_path / "p"
-    write_folder(root / "train", per_class=6)
-    write_folder(root / "test", names=("red", "green", "green"), per_class=4, seed=2)
+    write_folder(root / "train", names=("a", "b", "c"), per_class=6)
+    write_folder(root / "test", names=("a", "c", "c"), per_class=4, seed=2)
     run = go(root)
-    lost = next(c for c in run.evaluation.classes if "script" in c.name)
-    assert lost.count == 0 and lost.recall is None and len(run.classes) == 3
+    assert run.classes == ("a", "b", "c")
+    assert any("n=0" in note and note.endswith("b") for note in run.scan.notes)
+    assert [c.name for c in run.evaluation.classes] == ["a", "b", "c"]
 
 
 def test_labels_that_cannot_be_folders_need_a_csv(tmp_path):

@@ -33,7 +33,7 @@ def retrain(
     validation: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the validation part.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the test part.")] = 0.1,
     max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
-    near: Annotated[float, typer.Option(help="Cosine from which pictures are near-duplicates.")] = 0.98,
+    near: Annotated[float, typer.Option(help="Cosine from which pictures are near-duplicates.")] = 0.95,
     balance: Annotated[bool, typer.Option("--balance", help="Let every class count alike.")] = False,
     head: Annotated[str, typer.Option(help="softmax (L-BFGS), or sgd or adam.")] = "softmax",
     hidden: Annotated[int, typer.Option(min=0, help="Width of a hidden layer of an sgd or adam head.")] = 0,

@@ -107,14 +107,14 @@ def retrain(
     tell(f"trunk: {about}, pictures of {trunk.size[0]} x {trunk.size[1]}")
     reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
     candidates = _candidates(chosen.bottleneck, trunk)
-    end_points = list(dict.fromkeys([name for group in candidates for name in group] + [trunk.bottleneck]))
+    end_points = list(dict.fromkeys([name for group in candidates for name in group] + [trunk.detail]))
     extractor = Extractor(trunk, reader, cache, batch_size=batch_size, workers=workers)
     files = {p.sha256: p.path for p in scan.pictures}
     rows = extractor.features(files, end_points, progress=lambda done, total: count("bottlenecks", done, total))
     tell(f"bottlenecks: {len(files)} pictures, {len(files) - rows.computed} found in the cache")
 
     keys = list(files)
-    similar = near_duplicates(rows.read(keys, [trunk.bottleneck])[trunk.bottleneck], keys, chosen.near)
+    similar = near_duplicates(rows.read(keys, [trunk.detail])[trunk.detail], keys, chosen.near)
     previous = _previous_split(folder, chosen)
     split = split_scan(
         scan,

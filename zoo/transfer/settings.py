@@ -26,7 +26,7 @@ class Settings:
         validation: Share of the pictures that calibrate and judge fine-tuning.
         test: Share of the pictures that measure.
         max_bad: How many bad files are acceptable.
-        near: Cosine of the pooled last maps above which two pictures are near-duplicates.
+        near: Cosine of the standardised features of a middle end point above which two pictures are near-duplicates.
         balance: Lets every class count alike.
         head: "softmax" (L-BFGS), or "sgd" or "adam": a head trained by steps.
         hidden: Width of a hidden layer, for a head trained by steps.
@@ -51,7 +51,7 @@ class Settings:
     validation: float = 0.1
     test: float = 0.1
     max_bad: str = "1%"
-    near: float = 0.98
+    near: float = 0.95
     balance: bool = False
     head: str = "softmax"
     hidden: int = 0

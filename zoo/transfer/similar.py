@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from zoo.transfer.head import Scaling
+
 BLOCK = 1024
 LARGEST_SHARE = 0.1  # a larger group is no duplicate but a data set whose pictures the trunk cannot tell apart
 
@@ -30,7 +32,7 @@ class Similar:
 
 
 def near_duplicates(features: np.ndarray, keys: Sequence[str], threshold: float) -> Similar:
-    """Joins every picture with its nearest one where the cosine of their centred features reaches the threshold.
+    """Joins every picture with its nearest one where the cosine of their standardised features reaches the threshold.
 
     Args:
         features: [N, C], pooled.
@@ -43,7 +45,7 @@ def near_duplicates(features: np.ndarray, keys: Sequence[str], threshold: float)
     count = len(features)
     if count < 2 or threshold > 1:
         return Similar([], [], threshold)
-    units = features - features.mean(0)
+    units = Scaling.fit(features)(features)
     units /= np.maximum(np.linalg.norm(units, axis=1, keepdims=True), 1e-12)
     nearest, cosine = np.zeros(count, int), np.zeros(count)
     for start in range(0, count, BLOCK):
