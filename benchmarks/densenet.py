@@ -1,7 +1,7 @@
 """The DenseNet tables: ``zoo bench densenet`` with the settings whose results are kept.
 
 python benchmarks/densenet.py time --peer-python PYTHON_WITH_TORCH    about 6 minutes on 2 cores
-python benchmarks/densenet.py levels | bfloat16 | depth | xla
+python benchmarks/densenet.py memory | memory_plain | levels | bfloat16 | depth | xla
 """
 
 import argparse
@@ -14,8 +14,8 @@ RESULTS = Path(__file__).parent / "results"
 # Name -> words after ``zoo bench densenet``.
 TABLES = {
     "time": "--batches 24 --memory recompute --peers keras,torchvision --rounds 7",
-    "memory": "--batches 8,24 --memory recompute,minimal,store --peers keras,torchvision,torchvision_memory_efficient "
-    "--rounds 1",
+    "memory": "--batches 8,24 --memory recompute,minimal --peers torchvision,torchvision_memory_efficient --rounds 1",
+    "memory_plain": "--batches 8,24 --memory store --peers keras --rounds 1",
     "levels": "--batches 24 --memory recompute,minimal,store --rounds 7",
     "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --rounds 3",
     "depth": "--nets 40x12,100x12,160x12,250x12 --batches 8,16 --memory store,recompute,minimal --rounds 1",
