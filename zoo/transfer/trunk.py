@@ -134,7 +134,12 @@ def load_trunk(
         ) from error
     card = model.card
     preprocessing = Preprocessing.from_dict(card["preprocessing"]) if "preprocessing" in card else Preprocessing()
-    source = "untrained" if wanted is None else f"{weights}" + (f" ({card['source']})" if card.get("source") else "")
+    if wanted is None:
+        source = "untrained"
+    elif Path(wanted).exists():  # the same wherever the file lies
+        source = "/".join(Path(wanted).resolve().parts[-2:])
+    else:
+        source = wanted + (f" ({card['source']})" if card.get("source") else "")
     return _trunk(model, net, chosen, source, preprocessing, shape)
 
 
