@@ -47,6 +47,7 @@ __all__ = [
     "get_variable_scope",
     "has_arg_scope",
     "in_graph",
+    "is_building",
     "no_regularizer",
     "random_seed",
     "register_function",
