@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -71,3 +73,11 @@ def test_prepare_may_take_a_seed_or_not(scan):
     first, again = (next(iter(picture_stream(scan, batch_size=4, prepare=random)(0)))[0] for _ in range(2))
     assert first.shape == (4, 5, 5, 3) and np.array_equal(first, again)
     assert pixels(0).shape == (14, 20, 3)
+
+
+def test_rows_3_17_a_file_that_changed_after_the_scan_stops_the_run_by_name_and_is_not_left_out(scan):
+    path = Path(scan.pictures[3].path)
+    for change in (lambda: path.write_bytes(path.read_bytes()[:200]), path.unlink):
+        change()
+        with pytest.raises(tf.errors.OpError, match=path.name):
+            list(picture_stream(scan, batch_size=4)(0))

@@ -15,7 +15,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """Print a run's figures and the path of its report."""
-    from zoo.transfer.evaluate import Evaluation
+    from zoo.transfer.evaluation import Evaluation
     from zoo.transfer.run import load_facts
 
     facts = load_facts(run)

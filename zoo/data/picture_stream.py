@@ -1,13 +1,12 @@
 """Pictures from their files as a stream: a new order of all of them each epoch, decoded in parallel."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.data.decode import decode_image
-from zoo.data.images import graph_bytes
+from zoo.data.images import ImageError, graph_bytes
 from zoo.data.scan import Scan
 from zoo.data.split import Split
 from zoo.data.stream import Stream, count_batches, permutation, prepare_picture
@@ -51,32 +50,35 @@ def picture_stream(
     index = {label: number for number, label in enumerate(scan.labels)}
     paths = np.array([picture.path for picture in pictures], object)
     labels = np.array([index[picture.label] for picture in pictures], np.int64)
+    sizes = np.array([picture.bytes for picture in pictures], np.int64)
     odd = np.array([not picture.same_in_graph for picture in pictures])
     size = batch_size or 1
     batches = count_batches(len(pictures), size, drop_remainder) if batch_size is not None else len(pictures)
 
-    def convert(path: bytes) -> bytes:
-        data = Path(path.decode()).read_bytes()
-        return graph_bytes(data, background=scan.background, orient=scan.orient)
+    def convert(path: bytes, data: bytes) -> bytes:
+        try:
+            return graph_bytes(data, background=scan.background, orient=scan.orient)
+        except ImageError as error:
+            raise ImageError(error.reason, f"{path.decode()} changed since the scan: {error.detail}") from None
 
-    def load(
-        number: tf.Tensor, item: tuple[tf.Tensor, tf.Tensor, tf.Tensor], epoch: int
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        path, label, special = item
+    def load(number: tf.Tensor, item: tuple[tf.Tensor, ...], epoch: int) -> tuple[tf.Tensor, tf.Tensor]:
+        path, label, size, special = item
+        data = tf.io.read_file(path)
+        length = tf.cast(tf.strings.length(data), tf.int64)
+        changed = [path, "changed since the scan; scan again. Bytes now and then:", length, size]
+        with tf.control_dependencies([tf.debugging.Assert(length == size, changed)]):
+            data = tf.identity(data)
         if odd.any():
-            data = tf.cond(
-                special, lambda: tf.numpy_function(convert, [path], tf.string), lambda: tf.io.read_file(path)
-            )
+            data = tf.cond(special, lambda: tf.numpy_function(convert, [path, data], tf.string), lambda: data)
             data = tf.ensure_shape(data, [])
-        else:
-            data = tf.io.read_file(path)
         image = decode_image(data, background=scan.background, orient=scan.orient)
         return prepare_picture(prepare, image, seed, epoch, number), label
 
     def make_dataset(epoch: int, skip: int) -> tf.data.Dataset:
         order = permutation(len(pictures), seed, epoch) if shuffle else np.arange(len(pictures))
         rest = order[skip * size :]
-        files = tf.data.Dataset.from_tensor_slices((paths[rest], labels[rest], odd[rest])).enumerate(skip * size)
+        columns = (paths[rest], labels[rest], sizes[rest], odd[rest])
+        files = tf.data.Dataset.from_tensor_slices(columns).enumerate(skip * size)
         result = files.map(lambda number, item: load(number, item, epoch), tf.data.AUTOTUNE, deterministic=True)
         if batch_size is not None:
             result = result.batch(batch_size, drop_remainder=drop_remainder)

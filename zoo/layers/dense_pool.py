@@ -108,7 +108,8 @@ class Pooled:
     def _pool(self, a: tf.Tensor) -> tf.Tensor:
         if self.pool == "AVG":
             return tf.nn.avg_pool2d(a, 2, 2, self.padding)
-        return tf.nn.max_pool2d(a, 3, 2, self.padding)
+        padded, padding, _ = self._padded(a)
+        return tf.nn.max_pool2d(padded, 3, 2, padding)
 
     def _pool_grad(self, a: tf.Tensor, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
         """The gradient for the map a, from that of its pooled map y."""
@@ -116,13 +117,17 @@ class Pooled:
             return tf.raw_ops.AvgPoolGrad(
                 orig_input_shape=tf.shape(a), grad=dy, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding=self.padding
             )
-        explicit = not isinstance(self.padding, str)
-        return tf.raw_ops.MaxPoolGrad(
-            orig_input=a,
-            orig_output=y,
-            grad=dy,
-            ksize=[1, 3, 3, 1],
-            strides=[1, 2, 2, 1],
-            padding="EXPLICIT" if explicit else self.padding,
-            explicit_paddings=[n for pair in self.padding for n in pair] if explicit else [],
+        padded, padding, corner = self._padded(a)
+        gradient = tf.raw_ops.MaxPoolGrad(
+            orig_input=padded, orig_output=y, grad=dy, ksize=[1, 3, 3, 1], strides=[1, 2, 2, 1], padding=padding
         )
+        return gradient if corner is None else tf.ensure_shape(tf.slice(gradient, corner, tf.shape(a)), a.shape)
+
+    def _padded(self, a: tf.Tensor) -> tuple[tf.Tensor, str, list[int] | None]:
+        """The map with explicit padding laid around it, since XLA pools with none, and where the map begins in it.
+
+        Zeros are right: the map is a ReLU's, so no value is lower, and a gradient that falls on a tie at 0 is dropped.
+        """
+        if isinstance(self.padding, str):
+            return a, self.padding, None
+        return tf.pad(a, self.padding), "VALID", [before for before, _ in self.padding]

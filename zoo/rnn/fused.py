@@ -70,6 +70,8 @@ def lstm(
         gates = kept[1:]
 
         def gradient(d_outputs: Any, d_c: Any, d_h: Any) -> tuple[Any, ...]:
+            turned = tf.transpose(w_h)  # once: a product with few rows is slower on a transposed matrix
+
             def backward(carry: Any, d_out: Any, *rest: Any) -> tuple[Any, Any]:
                 d_c, d_h = carry
                 i, j, f, o, c, *inside = rest
@@ -90,7 +92,7 @@ def lstm(
                     axis=1,
                 )
                 d_z = tf.cast(d_z, low)
-                before_c, before_h = d_new_c * f, tf.matmul(d_z, w_h, transpose_b=True)
+                before_c, before_h = d_new_c * f, tf.matmul(d_z, turned)
                 if inside:  # past the end the state was copied, and so is its gradient
                     before_c, before_h = tf.where(inside[0], before_c, d_c), tf.where(inside[0], before_h, d_h)
                 return (before_c, before_h), (d_z,)
