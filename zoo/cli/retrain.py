@@ -59,7 +59,12 @@ def retrain(
     from zoo.transfer.pipeline import retrain as run_all
 
     if demo:
-        weights = "embedded" if weights == "imagenet" else weights
+        from zoo.transfer.trunk import has_embedded
+
+        if weights == "imagenet":
+            weights = "embedded" if has_embedded() else "none"
+        if weights == "none" and net == "inception_v3":  # a small network: an untrained one needs no more
+            size, option = size or 128, option or ["depth_multiplier=0.25"]
         out = out or Path("runs") / "demo"
         images = write_digits(out.parent / f"{out.name}-pictures")
         typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {images}")
