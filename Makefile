@@ -11,10 +11,10 @@ demo: $(READY)
 	$(BIN)/zoo train lenet5 --data digits --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

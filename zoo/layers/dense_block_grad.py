@@ -251,8 +251,8 @@ class Block:
                         dmaps[i] = dmaps[i] + dx
                 first.append((dgamma, dbeta, dkernel))
                 if self.measured and (index, 1) not in self.given:
-                    own = shared_norm.statistics_grad(gamma, dgamma, dbeta, statistics[1], self.epsilon)
-                    dmoments[i] = tuple(_add_prefix(total, part) for total, part in zip(dmoments[i], own, strict=False))
+                    here = shared_norm.statistics_grad(gamma, dgamma, dbeta, statistics[1], self.epsilon)
+                    dmoments[i] = (_add_prefix(dmoments[i][0], here[0]), _add_prefix(dmoments[i][1], here[1]))
                 token = [dkernel, dbeta]
             dgamma, dbeta, dkernel = (
                 tf.concat(parts, axis) for parts, axis in zip(zip(*first, strict=False), (0, 0, 2), strict=False)
@@ -279,7 +279,7 @@ class Block:
         """A layer's first convolution, and the activations that it takes."""
         activations, sums = [], []
         for i, (x, (gamma, beta, statistics)) in enumerate(zip(inputs, norms, strict=False)):
-            activations.append(self._activate(x, *after(token, gamma), beta, statistics))
+            activations.append(self._activate(x, after(token, gamma)[0], beta, statistics))
             sums.append(conv(activations[-1], part_of(self.layers[index].kernel, inputs, i)))
         return self._drop(tf.add_n(sums) if len(sums) > 1 else sums[0], 2 * index, token), activations
 

@@ -5,7 +5,7 @@ tape, in ``tf.gradients``, under XLA and in a replica alike. Nothing in here wri
 again changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import tensorflow as tf
@@ -87,5 +87,5 @@ def run_pooled(pooled: Pooled, inputs: Maps, memory: str) -> tf.Tensor:
     return run(*weights, *tf.nest.flatten(inputs))
 
 
-def _tensors(layers: list[Layer]) -> list[tf.Tensor]:
+def _tensors(layers: Sequence[Layer]) -> list[tf.Tensor]:
     return [weight for layer in layers for weight in layer if weight is not None]

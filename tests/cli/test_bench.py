@@ -1,0 +1,64 @@
+"""``zoo bench densenet``: its table, its arithmetic, and its refusals."""
+
+import csv
+
+import pytest
+
+from zoo.cli import main
+from zoo.cli._bench_plot import fit_line
+from zoo.cli._bench_run import Cell, Result, largest_batch, ratio, slope
+
+
+def result(batch, allocator, resident=10**9, seconds=(1.0,)):
+    return Result(Cell("zoo", "densenet121", batch=batch), seconds, resident, allocator, {})
+
+
+def test_slope_and_largest_batch_cancel_what_is_constant():
+    results = [result(24, 1_000 + 24 * 50), result(8, 1_000 + 8 * 50)]
+    assert slope(results, "allocator_peak") == 50
+    assert largest_batch(results, "allocator_peak", 1_000 + 100 * 50 + 49) == 100
+    assert slope(results[:1], "allocator_peak") is None
+    assert slope([result(8, None), result(24, None)], "allocator_peak") is None
+
+
+def test_ratio_has_the_median_s_interval():
+    assert ratio([2.0], [1.0]) == (2.0, 2.0, 2.0)
+    ours = [float(i) for i in range(1, 11)]
+    assert ratio(ours, [1.0] * 10) == (5.5, 2.0, 9.0)  # the second and the ninth of ten: 97.9 %
+
+
+def test_fit_line_gives_the_residual():
+    assert fit_line([1, 2, 3], [2, 4, 6])[2] < 1e-12
+    assert fit_line([1, 2, 3], [1, 4, 9])[2] > 0.03
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "gpu"], "--device gpu: TensorFlow finds no GPU here"),
+        (["--device", "cpu", "--nets", "resnet"], "--nets takes densenet121"),
+        (["--device", "cpu", "--memory", "all"], "Expected names out of store, recompute, minimal"),
+        (["--device", "cpu", "--xla", "maybe"], "--xla is off, on or both"),
+    ],
+)
+def test_refusals(words, message, capsys, tmp_path):
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", "densenet", *words, "--out", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.slow
+def test_a_small_table(tmp_path, capsys):
+    words = "--nets 10x4 --batches 2,4 --memory store,recompute --rounds 2 --device cpu --name small"
+    try:
+        code = main(["bench", "densenet", *words.split(), "--out", str(tmp_path)])
+    except SystemExit as stopped:
+        code = stopped.code
+    assert not code, capsys.readouterr().err
+    with (tmp_path / "small.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["memory"], row["batch"]) for row in rows] == [(m, b) for b in "24" for m in ("store", "recompute")]
+    assert all(float(row["median_s"]) > 0 and float(row["resident_peak_mib"]) > 100 for row in rows)
+    assert rows[0]["allocator"]
+    assert (tmp_path / "small_batch.png").stat().st_size > 1000
