@@ -21,7 +21,7 @@ from zoo.scoping.layer import Scope, aggregation, attach, loss_of
 from zoo.scoping.saving import SavingMixin
 from zoo.scoping.specs import as_specs, spec_of
 from zoo.scoping.summary import summary_text
-from zoo.scoping.variables import default_collections
+from zoo.scoping.variables import collections_of
 
 Network = Callable[..., Any]
 
@@ -166,7 +166,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         attach(owner, leaf, weight)
         if how["regularizer"] is not None:
             self.regularize(name, how["regularizer"])
-        for key in how["collections"] or default_collections(trainable):
+        for key in collections_of(how["collections"], trainable):
             self.book.collections.setdefault(key, []).append(raw)
         return raw
 

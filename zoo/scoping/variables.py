@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -196,7 +196,7 @@ class variable_store:  # noqa: N801 - used like a function
         with tf.init_scope(), tf.compat.v1.name_scope(None):
             variable = tf.Variable(initial, trainable=trainable, name=name, dtype=dtype, constraint=how["constraint"])
         self.variables[name] = variable
-        for key in how["collections"] or default_collections(trainable):
+        for key in collections_of(how["collections"], trainable):
             self._frame.collections.setdefault(key, []).append(variable)
         if how["regularizer"] is not None:
             self.regularize(name, how["regularizer"])
@@ -219,10 +219,11 @@ class variable_store:  # noqa: N801 - used like a function
         return self._generator.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
 
 
-def default_collections(trainable: bool) -> tuple[str, ...]:
-    """The collections that TF1 puts a variable into."""
+def collections_of(named: Sequence[str] | None, trainable: bool) -> list[str]:
+    """The collections that TF1 puts a variable into: those named or the global ones, and the trainable ones."""
     keys = tf.compat.v1.GraphKeys
-    return (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES) if trainable else (keys.GLOBAL_VARIABLES,)
+    wanted = list(named or (keys.GLOBAL_VARIABLES,))
+    return [*wanted, keys.TRAINABLE_VARIABLES] if trainable and keys.TRAINABLE_VARIABLES not in wanted else wanted
 
 
 def add_to_collection(name: str, value: Any) -> None:
