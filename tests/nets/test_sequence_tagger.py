@@ -34,7 +34,7 @@ def accuracy_on_right_context(**options):
     return (right * inside).sum() / inside.sum()
 
 
-@pytest.mark.parametrize("merge", ["concat", "sum"])
+@pytest.mark.parametrize("merge", ["concat", pytest.param("sum", marks=pytest.mark.slow)])
 def test_tagger_learns_the_right_context(merge):
     assert accuracy_on_right_context(merge=merge) > 0.97
 

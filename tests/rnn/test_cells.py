@@ -92,7 +92,10 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("kind", CELLS)
+SLOW = {"basic_options", "lstm_peepholes", "lstm_proj", "stack"}  # what the others do not cover is small
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in CELLS])
 def test_parity_with_legacy_cells(kind):
     """Same names, same outputs, same states, same gradients: zoo's loop against TF1's cell in TensorFlow's loop."""
     results = []

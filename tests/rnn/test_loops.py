@@ -64,7 +64,7 @@ def test_fast_path_is_exact_unrolled(lengths):
     assert_same(both_paths(6, lengths))
 
 
-@pytest.mark.parametrize("lengths", [None, [70, 33, 0]])
+@pytest.mark.parametrize("lengths", [pytest.param(None, marks=pytest.mark.slow), [70, 33, 0]])
 def test_fast_path_is_exact_in_a_while_loop(lengths):
     assert fused.UNROLL_LIMIT < 70
     assert_same(both_paths(70, lengths), 2e-5)
