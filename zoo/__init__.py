@@ -3,6 +3,7 @@
 The public names load when first used (PEP 562), so that ``import zoo`` does not import TensorFlow.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from zoo.scoping import get_collection as get_collection
     from zoo.scoping import get_variable as get_variable
     from zoo.scoping import get_variable_scope as get_variable_scope
+    from zoo.scoping import load_model as load_model
     from zoo.scoping import no_regularizer as no_regularizer
     from zoo.scoping import register_function as register_function
     from zoo.scoping import variable_scope as variable_scope
@@ -43,6 +45,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "AUTO_REUSE": "zoo.scoping",
     "Model": "zoo.scoping",
+    "load_model": "zoo.scoping",
     "add_arg_scope": "zoo.scoping",
     "add_to_collection": "zoo.scoping",
     "arg_scope": "zoo.scoping",
@@ -113,3 +116,7 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Returns the public names, loaded or not."""
     return sorted({*globals(), *__all__})
+
+
+if "keras" in sys.modules:  # then Keras can load zoo's models at once; else at the first use of anything of zoo's
+    import_module("zoo.scoping")

@@ -64,6 +64,17 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(run, tmp_path
     assert sha256(tmp_path / "other") != sha256(run)
 
 
+def test_a_folder_of_other_files_is_refused_untouched(tmp_path, zoo_command):
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    (tmp_path / "model.keras").write_text("precious")
+    for words in ((), ("--no-resume",), ("--find-lr",)):
+        said = zoo_command("train", "lenet5", "--epochs", 1, "--out", tmp_path, *words)
+        assert said.code == 2
+        assert "holds no run but other files (config.json, model.keras)" in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.keras"]
+    assert (tmp_path / "model.keras").read_text() == "precious"
+
+
 def test_lines_when_there_is_no_terminal(tmp_path, zoo_command):
     said = zoo_command("train", "lenet5", "--epochs", 1, "--batch", 512, "--no-augment", "--out", tmp_path / "run")
     out, err = said.out.splitlines(), said.err.splitlines()

@@ -187,7 +187,9 @@ def test_channels_are_converted_or_refused():
 
 def test_wrong_ranges_are_warned_about(caplog):
     prepare = PRESETS["inception_keras"].with_size((8, 8))
-    good = prepare(picture(8, 8))
+    pixels = picture(8, 8)
+    pixels[:2], pixels[-2:] = 0, 255  # black and white, so that the range is the whole one
+    good = prepare(pixels)
     assert prepare.value_range == (-1, 1)
     with caplog.at_level(logging.WARNING):
         assert prepare.check_range(good)

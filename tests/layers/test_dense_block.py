@@ -127,9 +127,13 @@ def test_bfloat16_stays_near_float32():
     assert np.array_equal(tf.cast(y, tf.float32), tf.cast(z, tf.float32))
     assert recompute[1].dtype == tf.float32  # the weights' gradients
     assert worst([tf.cast(g, tf.float32) for g in recompute], [tf.cast(g, tf.float32) for g in store]) < 0.05
+
     # single values differ where a ReLU flips, so against float32 compare the whole gradient
-    apart = sum(float(tf.reduce_sum((tf.cast(a, tf.float32) - b) ** 2)) for a, b in zip(recompute, wanted, strict=True))
-    assert apart < 0.1**2 * sum(float(tf.reduce_sum(b**2)) for b in wanted)
+    def apart(found):
+        return sum(float(tf.reduce_sum((tf.cast(a, tf.float32) - b) ** 2)) for a, b in zip(found, wanted, strict=True))
+
+    assert apart(recompute) < 1.05 * apart(store)  # no farther than what stores everything
+    assert apart(recompute) < 0.15**2 * sum(float(tf.reduce_sum(b**2)) for b in wanted)
 
 
 @pytest.mark.parametrize("memory", ["recompute", "minimal"])

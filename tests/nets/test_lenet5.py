@@ -258,3 +258,31 @@ def test_networks_compose():
 def test_bad_input(x, options, message):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         lenet5(tf.constant(x, tf.float32), **options)
+
+
+def test_a_range_that_is_not_0_to_1_is_warned_about_once(caplog):
+    images = np.random.default_rng(0).uniform(0, 255, [4, 32, 32, 1]).astype(np.float32)
+    model = zoo.lenet5(seed=1)
+    with caplog.at_level("WARNING"):
+        model(images / 255)
+        assert not caplog.messages
+    for use in (lambda m: m(images), lambda m: m.predict(images, verbose=0), lambda m: m.features(images, "conv2")):
+        model = zoo.lenet5(seed=1)
+        caplog.clear()
+        with caplog.at_level("WARNING"):
+            use(model)
+            use(model)
+        assert len(caplog.messages) == 1
+        assert "0..255" in caplog.messages[0]
+
+
+def test_wide_integers_hold_bytes():
+    images = np.random.default_rng(0).integers(0, 256, [2, 32, 32, 1])
+    model = zoo.lenet5(seed=1)
+    with pytest.warns(UserWarning, match=r"int64 images are divided by 255\."):
+        np.testing.assert_allclose(model(images), model((images / 255).astype(np.float32)), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_refused_under_another_activation():
+    with pytest.raises(ValueError, match="made with activation='relu'"):
+        zoo.lenet5(weights="digits", activation="tanh")

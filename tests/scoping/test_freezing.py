@@ -80,6 +80,25 @@ def test_unfreezing_keeps_the_optimizers_state():
     assert int(model.optimizer.iterations) == 2
 
 
+def test_unfreezing_tells_scopes_of_one_name_apart():
+    def network(x, *, is_training=False):
+        for block in ("a", "b"):
+            with zoo.variable_scope(block):
+                x = zoo.layers.fully_connected(x, 3, scope="fc")
+        return zoo.layers.fully_connected(x, 4, activation_fn=None, scope="out")
+
+    model = compiled(zoo.Model(network, input_shape=(3,), seed=1))
+    assert len({w.path for w in model.weights}) == len(model.weights)
+    model.freeze("out")
+    model.optimizer.build(model.trainable_variables)
+    fit(model)
+    before = {v.path: v.numpy() for v in model.optimizer.variables}
+    model.unfreeze("out")
+    after = {v.path: v.numpy() for v in model.optimizer.variables}
+    assert len(after) == len(before) + 2
+    assert all(np.array_equal(after[path], value) for path, value in before.items())
+
+
 def test_patterns_must_match():
     model = zoo.Model(tiny, input_shape=(3,))
     with pytest.raises(ValueError, match=r"'fc9' matches none.*fc1"):

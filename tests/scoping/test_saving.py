@@ -24,7 +24,6 @@ def test_keras_file_in_a_new_process(tmp_path):
     np.save(tmp_path / "x.npy", x)
     script = (
         "import sys, numpy, keras, zoo\n"
-        "zoo.Model\n"
         "model = keras.models.load_model(sys.argv[1] + '/lenet.keras')\n"
         "x = numpy.load(sys.argv[1] + '/x.npy')\n"
         "numpy.save(sys.argv[1] + '/y.npy', model.predict(x, verbose=0))\n"

@@ -192,6 +192,7 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise type(error)(f"--out {folder} cannot be written: {error.strerror or error}") from error
+    _refuse_other_files(folder)
     if find_lr:
         _find_lr(trainer, found.train, folder)
         return
@@ -255,6 +256,22 @@ def _schedule(name: str, rate: float, warmup_steps: int, epochs: int, batches: i
     if name not in more:
         raise ValueError(f"--schedule is one of {', '.join(more)}; got {name!r}")
     return make_schedule(name, learning_rate=rate, warmup_steps=warmup_steps, **more[name])
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raises FileExistsError for a folder that holds files and no run: nothing of the user's is written over."""
+    names = {path.name for path in folder.iterdir()}
+    if any(name.startswith("model.ckpt-") for name in names):
+        return
+    others = names - {".lock", "config.json", "metrics.jsonl", "summaries", "lr_finder.csv", "lr_finder.png"}
+    config = folder / "config.json"
+    if config.is_file() and '"net"' not in config.read_text(errors="replace"):
+        others.add("config.json")
+    if others:
+        raise FileExistsError(
+            f"--out {folder} holds no run but other files ({', '.join(sorted(others)[:5])}). "
+            "Choose an empty or a new folder."
+        )
 
 
 def _find_lr(trainer: Any, stream: Any, folder: Path) -> None:

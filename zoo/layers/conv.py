@@ -20,6 +20,7 @@ from zoo.layers.initializers import (
 )
 
 
+@scoping.add_arg_scope
 def conv_relu(x: tf.Tensor, kernel_shape: Iterable[int], bias_shape: Iterable[int]) -> tf.Tensor:
     """relu(conv(x, weights) + biases), stride 1, "SAME", in the variable scope where it stands.
 

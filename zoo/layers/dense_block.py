@@ -124,6 +124,8 @@ def dense_block(
     if is_training:
         maps_moments = _joined(forward.maps)
         for (index, which), (norm, _) in units.items():
+            if not norm.training:
+                continue
             if which == 1:
                 _update(norm, [v[: channels + index * growth_rate] for v in maps_moments], inputs, decay)
             else:
@@ -269,7 +271,7 @@ def _joined(maps: Maps) -> Moments:
 
 
 def _update(norm: Norm, measured: Sequence[tf.Tensor], inputs: tf.Tensor, decay: float) -> None:
-    """Moves a norm's moving statistics: at once, or in a TF1 graph through UPDATE_OPS."""
+    """Moves a norm's moving statistics: at once, or in a TF1 graph through UPDATE_OPS; a frozen norm's stay."""
     if not norm.training:
         return
     count = shared_norm.values_a_channel(inputs)

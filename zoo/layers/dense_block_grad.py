@@ -116,7 +116,7 @@ def relu_grad(dy: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 def dropped(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     """Drops a part of the values by a mask that depends on the seed alone; linear in x, so also its own gradient."""
     drawn = tf.random.stateless_uniform(tf.shape(x), seed, alg="philox")
-    return x * tf.cast(drawn >= rate, x.dtype) * tf.cast(1 / (1 - rate), x.dtype)
+    return x * tf.cast(drawn >= rate, x.dtype) * tf.constant(1 / (1 - rate), x.dtype)
 
 
 def norms_of(

@@ -97,7 +97,8 @@ def lenet5(
     """LeNet-5 on images of one channel, ink 1 on paper 0.
 
     Args:
-        images: [N, 32, 32, 1] floats in 0..1; integers are divided by their type's largest value, with a warning.
+        images: [N, 32, 32, 1] floats in 0..1; integers are divided by their type's largest value
+            (by 255 those wider than that of a picture), with a warning.
             28 x 28 images get a border of 2. The slim variant takes [N, 28, 28, 1].
         num_classes: Number of classes; None leaves the output layer out. The original variant has prototypes for
             the ten digits, so at most 10.
@@ -281,8 +282,9 @@ def _prepare(images: tf.Tensor, size: int) -> tf.Tensor:
     if tuple(shape[1:3]) not in {(size, size), (28, 28)}:
         raise ValueError(f"lenet5: takes {takes}; got {shape[1]} x {shape[2]}. Resize the pictures first.")
     if images.dtype.is_integer:
-        warnings.warn(f"lenet5: {images.dtype.name} images are divided by {images.dtype.max}.", stacklevel=3)
-        images = tf.cast(images, tf.float32) / images.dtype.max
+        largest = images.dtype.max if images.dtype in (tf.uint8, tf.int8, tf.uint16) else 255  # wide types hold bytes
+        warnings.warn(f"lenet5: {images.dtype.name} images are divided by {largest}.", stacklevel=3)
+        images = tf.cast(images, tf.float32) / largest
     if shape[1] != size:
         images = tf.pad(images, [[0, 0], [2, 2], [2, 2], [0, 0]])
     return images

@@ -12,6 +12,7 @@ from zoo.scoping.frames import ScopeError, VariableScope, current_frame, get_var
 from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.layer import Scope
 from zoo.scoping.model import Model
+from zoo.scoping.saving import load_model
 from zoo.scoping.variables import (
     AUTO_REUSE,
     add_to_collection,
@@ -48,6 +49,7 @@ __all__ = [
     "has_arg_scope",
     "in_graph",
     "is_building",
+    "load_model",
     "no_regularizer",
     "random_seed",
     "register_function",

@@ -18,7 +18,36 @@ POOLED = ("global_pool", "AvgPool_1a")
 
 
 class BottleneckMixin:
-    """The pooled features of a model, from which a new classifier is trained."""
+    """The pooled features of a model, from which a new classifier is trained; and a look at the range of its inputs."""
+
+    def check_once(self: Any, inputs: Any) -> None:
+        """Warns, the first time that the model meets values, of float pictures in another range than it expects."""
+        expected = None if self.book.range_checked else self.card.get("input_range")
+        if expected is None or isinstance(inputs, (dict, list, tuple)) or not hasattr(inputs, "dtype"):
+            return
+        if (
+            not tf.as_dtype(inputs.dtype).is_floating
+            or tf.is_symbolic_tensor(inputs)
+            or isinstance(inputs, keras.KerasTensor)
+        ):
+            return
+        self.book.range_checked = True
+        check_range(inputs[:32], *expected)
+
+    def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `fit`; warns once of arrays in another range than the model expects."""
+        self.check_once(x)
+        return keras.Model.fit(self, x, *args, **kwargs)
+
+    def evaluate(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `evaluate`; warns once of arrays in another range than the model expects."""
+        self.check_once(x)
+        return keras.Model.evaluate(self, x, *args, **kwargs)
+
+    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `predict`; warns once of arrays in another range than the model expects."""
+        self.check_once(x)
+        return keras.Model.predict(self, x, *args, **kwargs)
 
     def bottleneck(self: Any, inputs: Any) -> tf.Tensor:
         """Returns the pooled features, before dropout; warns about inputs in another range than the weights expect.

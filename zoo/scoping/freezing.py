@@ -33,7 +33,8 @@ def find_name(name: str, names: Iterable[str], kind: str) -> str:
         return found[0]
     if found:
         raise ValueError(f"{name!r} means more than one {kind}: {found}. Give the full name.")
-    nearest = difflib.get_close_matches(name, [*known, *(n.split("/", 1)[-1] for n in known)], 5, 0.5)
+    candidates = dict.fromkeys([*known, *(n.split("/", 1)[-1] for n in known)])
+    nearest = difflib.get_close_matches(name, candidates, 5, 0.5)
     raise ValueError(f"There is no {kind} {name!r}. Nearest: {nearest or known[:8]}.")
 
 
@@ -71,7 +72,8 @@ class FreezingMixin:
                 if fnmatch.fnmatchcase(n, pattern) or fnmatch.fnmatchcase(n.removeprefix(root), pattern)
             ]
             if not hits:
-                nearest = difflib.get_close_matches(pattern, [n.removeprefix(root) for n in names], 5, 0.3)
+                relative = [n.removeprefix(root) for n in names]
+                nearest = difflib.get_close_matches(pattern, relative, 5, 0.3) or relative[:8]
                 raise ValueError(
                     f"Each pattern must match a scope. {pattern!r} matches none of {len(names)}. Nearest: {nearest}."
                 )

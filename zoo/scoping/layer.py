@@ -22,6 +22,9 @@ class Scope(keras.layers.Layer):
     def __init__(self, name: str, path: str, model: Model) -> None:
         super().__init__(name=name, autocast=False, dtype=model.dtype_policy)
         self.path_name = path
+        self._parent_path = "/".join(
+            [model.name, *path.split("/")[:-1]]
+        )  # so that Keras' own paths are whole, and unique
         self._model = weakref.ref(model)
         self.built = True
 

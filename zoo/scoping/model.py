@@ -28,8 +28,8 @@ Network = Callable[..., Any]
 
 @dataclass
 class _Book:
-    """What a model knows of its scopes and variables, by full name; a plain object, so that Keras does not track "
-    "it twice.
+    """What a model knows of its scopes and variables, by full name; a plain object, so that Keras does not track
+    it twice.
     """
 
     defaults: dict[Any, Any] = field(default_factory=current_arg_scope)  # the same in every run, whoever calls
@@ -39,6 +39,7 @@ class _Book:
     collections: dict[str, list[tf.Variable]] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     building: bool = False
+    range_checked: bool = False
     generator: keras.random.SeedGenerator | None = None
     input_specs: Any = None
     output_specs: Any = None
@@ -98,6 +99,8 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """Runs the network; the first call builds the model from the input's shapes and types."""
         if not self.built:
             self._build_from(tf.nest.map_structure(spec_of, inputs))
+        if not self.book.range_checked:
+            self.check_once(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
@@ -311,6 +314,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         inputs = tf.nest.map_structure(lambda x: x if tf.is_tensor(x) else tf.convert_to_tensor(x), inputs)
         if not self.built:
             self._build_from(tf.nest.map_structure(spec_of, inputs))
+        self.check_once(inputs)
         return inputs
 
     def _need_built(self) -> None:
@@ -335,8 +339,8 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
 
 @contextlib.contextmanager
 def _real_variables() -> Iterator[None]:
-    """Leaves Keras' stateless scope, in which `fit` and functional models first call a model and variables stay "
-    "empty.
+    """Leaves Keras' stateless scope, in which `fit` and functional models first call a model and variables stay
+    empty.
     """
     scope = global_state.get_global_attribute("stateless_scope")
     global_state.set_global_attribute("stateless_scope", None)

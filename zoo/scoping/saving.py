@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -70,8 +71,8 @@ class SavingMixin:
         self.book.card = dict(values)
 
     def export(self: Any, filepath: Any, *args: Any, input_signature: Any = None, **kwargs: Any) -> Any:
-        """Writes a SavedModel (or another of Keras' formats) for inference; the inputs are those the model was "
-        "built for.
+        """Writes a SavedModel (or another of Keras' formats) for inference; the inputs are those the model was
+        built for.
         """
         if input_signature is None:
             self._need_built()
@@ -92,3 +93,19 @@ class SavingMixin:
 
 def _names_function(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"function"}
+
+
+def load_model(path: str | Path, **kwargs: Any) -> Any:
+    """Loads a model from a `.keras` file (`keras.saving.load_model`, with zoo's classes known to Keras).
+
+    Args:
+      path: The file.
+      **kwargs: Keras' other arguments: `custom_objects`, `compile`, `safe_mode`.
+
+    Returns:
+      The model, compiled as it was saved.
+
+    Raises:
+      ValueError: The file names a network or function that is not registered.
+    """
+    return keras.saving.load_model(path, **kwargs)

@@ -1,5 +1,5 @@
-"""Variables by name: TF1's `get_variable` and `variable_scope`, with TF1's rules, in a model, a graph and eager "
-"mode.
+"""Variables by name: TF1's `get_variable` and `variable_scope`, with TF1's rules, in a model, a graph and eager
+mode.
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.scoping.frames import _FRAME, Frame, VariableScope, _root_getter, check_match, check_reuse, get_variable_scope
+from zoo.scoping.frames import (
+    _FRAME,
+    Frame,
+    ScopeError,
+    VariableScope,
+    _root_getter,
+    caller,
+    check_match,
+    check_reuse,
+    get_variable_scope,
+)
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 no_regularizer = tf.compat.v1.no_regularizer
 
 
 def in_graph() -> bool:
-    """Returns True in a plain TF1 graph, where update ops are collected; False in a model, eager mode and "
-    "`tf.function`.
+    """Returns True in a plain TF1 graph, where update ops are collected; False in a model, eager mode and
+    `tf.function`.
     """
     if _FRAME.get() is not None or tf.executing_eagerly():
         return False
@@ -76,9 +86,15 @@ def get_variable(
     if frame is None:
         if not in_graph():
             raise outside_error(f"get_variable({name!r})")
-        return tf.compat.v1.get_variable(
-            name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
-        )
+        try:
+            return tf.compat.v1.get_variable(
+                name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
+            )
+        except ValueError as error:
+            scope = get_variable_scope().name
+            raise ScopeError(
+                f"{error} (asked for at {caller()} in scope {scope!r}; reuse=zoo.AUTO_REUSE shares or makes)"
+            ) from error
     scope = get_variable_scope()
     if scope.custom_getter is _root_getter and not kwargs:  # the hot path: the variable is there
         full = f"{scope.name}/{name}" if scope.name else name
