@@ -114,8 +114,7 @@ def records(files: Sequence[RecordFile], epoch: int, *, shuffle: bool, seed: int
     )
     if not shuffle:
         return names.flat_map(lambda path, count: _checked(path, count, form))
-    # Not parallel: each file's read-ahead would then grow with the file (250 MB more at 2 GB than at 0.2 GB), and
-    # decoding, which is parallel, takes the time.
+    # Not parallel: decoding, which is parallel, takes the time.
     result = names.interleave(lambda path, count: _checked(path, count, form), cycle_length=min(CYCLE, len(files)))
     count = sum(file.count for file in files)
     mean = max(1, sum(file.bytes for file in files) // count)
