@@ -61,6 +61,7 @@ class BottleneckMixin:
         Raises:
           ValueError: The network has no pooled end point.
         """
+        self.book.range_checked = True  # here, each time
         inputs = self._ready(inputs)
         name = next((name for name in POOLED if name in self.book.end_point_specs), None)
         if name is None:
