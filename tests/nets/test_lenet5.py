@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import zoo
 from zoo import lenet5
+from zoo.data import digits
 from zoo.nets.lenet5 import C3_TABLE, _partial_conv
 
 PUBLISHED = {
@@ -168,7 +169,7 @@ def test_original_follows_the_papers_formulas():
 
 def test_original_learns():
     model = lenet5(variant="original", seed=1)
-    examples = zoo.data.digits.load().train
+    examples = digits.load().train
     model.compile(keras.optimizers.Adam(2e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     history = model.fit(examples.images[:256], examples.labels[:256], batch_size=32, epochs=6, verbose=0)
     assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
