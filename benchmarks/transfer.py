@@ -195,7 +195,7 @@ def speed(pairs: int) -> None:
 
         def bare() -> None:
             for _ in range(3):
-                shared._run(images, ("Mixed_7c",))["Mixed_7c"].numpy()
+                shared.run(images, ("Mixed_7c",), "CPU:0")["Mixed_7c"].numpy()
 
         row = measure(extract, bare, pairs=pairs, warm_up=1).row()
         keys = [f"{i:064x}" for i in range(10_000)]

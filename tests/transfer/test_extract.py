@@ -113,6 +113,13 @@ def test_views_are_the_mirror_image_and_fixed_distortions(files):
     assert np.abs(READER.view(data, 2, key) - READER.view(data, 3, key)).max() > 0.01
 
 
+def test_a_trunk_of_one_channel_gets_distorted_views_too(files):
+    grey = Reader(Preprocessing(size=(8, 8), method="bilinear_antialias", mean=(0.5,), std=(0.5,), channels=1))
+    key, path = next(iter(files.items()))
+    first, second = (grey.view(path.read_bytes(), number, key) for number in (2, 3))
+    assert first.shape == (8, 8, 1) and np.abs(first).max() <= 1.0 and np.abs(first - second).max() > 0.01
+
+
 @pytest.mark.parametrize("fit", ["pad", "crop", "stretch"])
 def test_the_graph_reads_what_the_training_path_reads(files, fit):
     import tensorflow as tf

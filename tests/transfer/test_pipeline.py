@@ -79,6 +79,8 @@ def test_new_pictures_and_a_new_class_keep_what_was_there(finished, pictures, tm
     assert all(second.split.sets[key] == where for key, where in first.split.sets.items())
     assert second.facts["changes"][:2] == ["new class: black", "9 pictures added"]
     assert "new class: black" in (tmp_path / "run" / "report.html").read_text()
+    third = retrain(folder, tmp_path / "run", cache=cache, export=False, views=2, **TINY)
+    assert third.facts["changes"][0] == "views was 0, is 2" and "pictures added" not in str(third.facts["changes"])
 
 
 def test_decisions_in_the_csv_are_read_back(finished, pictures, tmp_path):

@@ -41,6 +41,19 @@ def test_conflicts_come_first_then_confident_disagreements(suspects):
     assert "also in dog" in suspects[0].reason and "disagrees" in suspects[2].reason
 
 
+def test_near_duplicates_with_different_labels_are_listed_once_each(scan):
+    table = {p.sha256: np.array([0.6, 0.4]) if p.label == "cat" else np.array([0.4, 0.6]) for p in scan.pictures}
+    names = {p.name: p.sha256 for p in scan.pictures}
+    pairs = [(names["cat/1.png"], names["dog/3.png"], 0.97), (names["cat/0.png"], names["dog/3.png"], 0.96)]
+    found = find_suspicious(scan, split_scan(scan), table, ["cat", "dog"], pairs)
+    near = [(s.path, s.suggestion, s.confidence, s.reason) for s in found if "looks like" in s.reason]
+    assert near == [
+        ("cat/1.png", "dog", 0.97, "looks like dog/3.png in dog (cosine 0.970)"),
+        ("dog/3.png", "cat", 0.97, "looks like cat/1.png in cat (cosine 0.970)"),
+    ]
+    assert [s.path for s in found[:2]] == ["cat/0.png", "dog/same.png"]  # the conflict itself is named as such
+
+
 def decide(path, words):
     rows = list(csv.DictReader(path.open(encoding="utf-8")))
     for row in rows:

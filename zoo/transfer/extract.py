@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -37,6 +38,7 @@ class Extractor:
         batch_size: Pictures at a time; smaller batches are filled up, so that a picture's features never depend on
             its company.
         workers: Threads that read pictures; one a CPU by default.
+        devices: Devices that share the batches; all GPUs by default, or the CPU where there is none.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Extractor:
         digest: str = "",
         batch_size: int = 16,
         workers: int | None = None,
+        devices: Sequence[str] | None = None,
     ) -> None:
         self.digest = trunk.digest if isinstance(trunk, Trunk) else digest
         if not self.digest:
@@ -55,7 +58,9 @@ class Extractor:
         self.trunk, self.reader, self.batch_size = trunk, reader, batch_size
         self.cache = Path(cache) if cache is not None else default_cache()
         self.workers = workers or os.cpu_count() or 1
-        self._functions: dict[tuple[str, ...], Callable[[np.ndarray], Mapping[str, Any]]] = {}
+        self.devices = list(devices or [device.name for device in tf.config.list_logical_devices("GPU")] or ["CPU:0"])
+        self._models: dict[str, Any] = {}
+        self._functions: dict[tuple[str, ...], Callable[[tf.Tensor], Mapping[str, Any]]] = {}
 
     def features(
         self,
@@ -85,10 +90,7 @@ class Extractor:
         done = 0
         if progress:
             progress(0, len(missing))
-        for keys, images in self._batches(missing, files, view):
-            filled = np.concatenate([images, np.zeros((self.batch_size - len(keys), *images.shape[1:]), np.float32)])
-            found = self._run(filled, tuple(end_points))
-            rows = {name: np.asarray(found[name], np.float32)[: len(keys)] for name in end_points}
+        for keys, rows in self._on_devices(self._batches(missing, files, view), tuple(end_points)):
             for name, values in rows.items():
                 if not np.isfinite(values).all():
                     bad = keys[int(np.flatnonzero(~np.isfinite(values).all(1))[0])]
@@ -104,19 +106,53 @@ class Extractor:
         """What the features depend on besides the picture."""
         return {"weights": self.digest, "reader": self.reader.to_dict(), "view": view, "batch_size": self.batch_size}
 
-    def _run(self, images: np.ndarray, end_points: tuple[str, ...]) -> Mapping[str, Any]:
+    def _on_devices(
+        self, batches: Iterator[tuple[list[str], np.ndarray]], end_points: tuple[str, ...]
+    ) -> Iterator[tuple[list[str], Features]]:
+        """Yields keys and features of batches in order; every device has a batch at a time."""
+
+        def run(images: np.ndarray, device: str) -> Features:
+            filled = np.zeros((self.batch_size, *images.shape[1:]), np.float32)
+            filled[: len(images)] = images
+            found = self.run(filled, end_points, device)
+            return {name: np.asarray(found[name], np.float32)[: len(images)] for name in end_points}
+
+        if isinstance(self.trunk, Trunk):  # traced one after the other, before there are threads
+            for device in self.devices:
+                self._function(self.trunk, end_points, device)
+        with ThreadPoolExecutor(len(self.devices)) as pool:
+            waiting: deque[tuple[list[str], Future[Features]]] = deque()
+            for (keys, images), device in zip(batches, itertools.cycle(self.devices), strict=False):
+                waiting.append((keys, pool.submit(run, images, device)))
+                if len(waiting) == len(self.devices):
+                    done, future = waiting.popleft()
+                    yield done, future.result()
+            for done, future in waiting:
+                yield done, future.result()
+
+    def run(self, images: np.ndarray | tf.Tensor, end_points: tuple[str, ...], device: str) -> Mapping[str, Any]:
+        """Runs one batch of ``batch_size`` pictures through the trunk on a device: end point -> [N, C]."""
         if not isinstance(self.trunk, Trunk):
-            return self.trunk(images)
-        if end_points not in self._functions:
-            model = self.trunk.model
+            return self.trunk(np.asarray(images))
+        return self._function(self.trunk, end_points, device)(tf.convert_to_tensor(images))
+
+    def _function(self, trunk: Trunk, end_points: tuple[str, ...], device: str) -> Callable[..., Mapping[str, Any]]:
+        """Returns the traced trunk with variables of its own on the device."""
+        key = (device, *end_points)
+        if key not in self._functions:
+            if device not in self._models:
+                self._models[device] = trunk.copy_on(device) if self._models else trunk.model
+            model = self._models[device]
 
             @tf.function
-            def run(batch: tf.Tensor) -> dict[str, tf.Tensor]:
-                points = model.end_points(batch)
-                return {name: pooled(points[name]) for name in end_points}
+            def pool(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+                with tf.device(device):
+                    points = model.end_points(batch)
+                    return {name: pooled(points[name]) for name in end_points}
 
-            self._functions[end_points] = run
-        return self._functions[end_points](tf.convert_to_tensor(images))
+            shape = tf.TensorSpec([self.batch_size, *trunk.size], tf.float32)
+            self._functions[key] = pool.get_concrete_function(shape)
+        return self._functions[key]
 
     def _batches(
         self, keys: Sequence[str], files: Mapping[str, str | Path], view: int

@@ -80,7 +80,12 @@ class Reader:
             return prepared[:, ::-1] if number else prepared
         pixels = self.to_fit(tf.convert_to_tensor(decode(data, background=self.background, orient=self.orient)))
         seed = [int(key[:7], 16), number]
-        return self.preprocessing.distort(pixels, seed, min_area=0.4).numpy()
+        if self.preprocessing.channels == 3:
+            return self.preprocessing.distort(pixels, seed, min_area=0.4).numpy()
+        # Colours are distorted, then made grey.
+        colour = dataclasses.replace(self.preprocessing, channels=3, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+        unit = colour.distort(pixels, seed, min_area=0.4)
+        return self.preprocessing.normalise(tf.image.rgb_to_grayscale(unit)).numpy()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""

@@ -18,6 +18,7 @@ from zoo.data.scan import Scan, scan_images
 from zoo.data.split import SETS, Split, split_scan
 from zoo.transfer.assemble import assemble
 from zoo.transfer.bottlenecks import write_atomically
+from zoo.transfer.changes import what_changed
 from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.extract import Extractor, Features, Rows
 from zoo.transfer.head import Head, calibrate, fit_head
@@ -174,7 +175,7 @@ def retrain(
         "validation_accuracy": _accuracy(probabilities, sets["validation"], label_of),
         "train_accuracy": _accuracy(probabilities, sets["train"], label_of),
     }
-    facts["changes"] = _changes(before, scan, evaluation)
+    facts["changes"] = what_changed(before, scan, chosen, evaluation)
     run = Run(folder, chosen, reader, scan, split, head, choices, model, evaluation, probabilities, facts)
     _finish(run, decisions, export, tell)
     return run
@@ -182,7 +183,7 @@ def retrain(
 
 def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callable[[str], None]) -> None:
     """Writes everything a finished run has; ``run.json`` last, as it says that the run is finished."""
-    suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes)
+    suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
     write_suspicious(run.folder / "suspicious.csv", suspects, decisions)
     run.facts["suspicious"] = [dataclasses.asdict(suspect) for suspect in suspects]
     run.facts["decisions"] = [dataclasses.asdict(decision) for decision in decisions]
@@ -297,30 +298,6 @@ def _export(run: Run) -> dict[str, Any]:
         background=run.reader.background,
         orient=run.reader.orient,
     )
-
-
-def _changes(before: Mapping[str, Any] | None, scan: Scan, evaluation: Evaluation) -> list[str]:
-    """Says in sentences what is new since the run that was in the folder."""
-    if before is None:
-        return []
-    old, new = before.get("pictures", {}), {p.sha256: p.label for p in scan.pictures}
-    lines = []
-    for text, names in (
-        ("class", sorted(set(new.values()) - set(before["classes"]))),
-        ("class no longer there", sorted(set(before["classes"]) - set(new.values()))),
-    ):
-        lines += [f"{'new ' if text == 'class' else ''}{text}: {name}" for name in names]
-    added, gone = len(new.keys() - old.keys()), len(old.keys() - new.keys())
-    moved = sum(old[key] != label for key, label in new.items() if key in old)
-    lines += [
-        f"{number} {text}"
-        for number, text in ((added, "pictures added"), (gone, "pictures gone"), (moved, "labels changed"))
-        if number
-    ]
-    was, now = before["evaluation"]["accuracy"], evaluation.accuracy
-    if lines and was is not None and now is not None:
-        lines.append(f"test accuracy {was:.1%} before, {now:.1%} now")
-    return lines or ["nothing changed since the last run in this folder"]
 
 
 def _scan_line(scan: Scan, decisions: Sequence[Decision]) -> str:

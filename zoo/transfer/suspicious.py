@@ -25,7 +25,7 @@ class Suspect:
         path: Its name in the data set.
         label: Its label.
         suggestion: The label that the model, or the other copy, gives.
-        confidence: Probability of the suggestion.
+        confidence: Probability of the suggestion; the cosine of a near-duplicate.
         reason: Why it is here.
         sha256: Hash of the file.
     """
@@ -49,18 +49,23 @@ class Decision:
 
 
 def find_suspicious(
-    scan: Scan, split: Split, probabilities: Mapping[str, np.ndarray], classes: Sequence[str]
+    scan: Scan,
+    split: Split,
+    probabilities: Mapping[str, np.ndarray],
+    classes: Sequence[str],
+    near_pairs: Sequence[tuple[str, str, float]] = (),
 ) -> list[Suspect]:
-    """Lists confident disagreements and pictures that lie in two classes.
+    """Lists pictures that lie in two classes, near-duplicates with different labels, and confident disagreements.
 
     Args:
         scan: The pictures.
         split: Their sets.
         probabilities: Content hash -> [K].
         classes: The K labels.
+        near_pairs: (content hash, content hash, cosine) of near-duplicates that have different labels.
 
     Returns:
-        The suspects: conflicts first, then the most confident disagreements.
+        The suspects: conflicts first, then near-duplicates, then the most confident disagreements.
     """
     conflicts = []
     for group in scan.conflicts:
@@ -69,6 +74,14 @@ def find_suspicious(
             reason = f"the same picture is also in {', '.join(others)}"
             conflicts.append(Suspect(picture.name, picture.label, others[0], 1.0, reason, picture.sha256))
     seen = {suspect.sha256 for suspect in conflicts}
+    of_key = {picture.sha256: picture for picture in scan.pictures}
+    near = []
+    for first, second, cosine in near_pairs:
+        for picture, other in ((of_key[first], of_key[second]), (of_key[second], of_key[first])):
+            if picture.sha256 not in seen:
+                reason = f"looks like {other.name} in {other.label} (cosine {cosine:.3f})"
+                near.append(Suspect(picture.name, picture.label, other.label, cosine, reason, picture.sha256))
+                seen.add(picture.sha256)
     unsure = []
     for picture in scan.pictures:
         row = probabilities[picture.sha256]
@@ -78,7 +91,7 @@ def find_suspicious(
             reason = f"the model disagrees ({where} picture)"
             confidence = round(float(row[best]), 4)
             unsure.append(Suspect(picture.name, picture.label, classes[best], confidence, reason, picture.sha256))
-    return conflicts + sorted(unsure, key=lambda suspect: (-suspect.confidence, suspect.path))
+    return conflicts + near + sorted(unsure, key=lambda suspect: (-suspect.confidence, suspect.path))
 
 
 def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: Sequence[Decision]) -> None:

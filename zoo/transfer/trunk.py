@@ -78,6 +78,16 @@ class Trunk:
         places = np.unique(np.linspace(0, len(later) - 1, 4).round().astype(int))
         return tuple(later[i] for i in places)
 
+    def copy_on(self, device: str) -> "Model":
+        """Returns the model again, with its variables on another device."""
+        import tensorflow as tf
+
+        with tf.device(device):
+            model = create(self.net, input_shape=self.size, **self.options)
+            for name in self.model.variable_names:
+                model.variable(name).assign(self.model.variable(name).numpy())
+        return model
+
     def describe(self) -> dict[str, Any]:
         """Returns what a run folder keeps about the trunk."""
         kept = {"net": self.net, "options": self.options, "source": self.source, "digest": self.digest}
