@@ -58,7 +58,7 @@ def test_rows_added_twice_return_the_last(filled):
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
-def test_a_flipped_byte_costs_one_row(filled, position):
+def test_row_42_a_flipped_byte_costs_one_row(filled, position):
     root, keys, features = filled
     [folder] = root.iterdir()
     shard = sorted(folder.glob("*.zbn"))[position]  # before or after the shard that replaces the row
@@ -76,7 +76,7 @@ def test_a_flipped_byte_costs_one_row(filled, position):
 
 
 @pytest.mark.parametrize(("kept", "lost"), [(-1, 1), (-33, 2), (20, 4), (4, 4), (0, 4)])
-def test_a_shard_cut_short_costs_the_rows_that_are_cut(filled, kept, lost):
+def test_row_42_a_shard_cut_short_costs_the_rows_that_are_cut(filled, kept, lost):
     root, keys, features = filled
     [folder] = root.iterdir()
     shard = max(folder.glob("*.zbn"), key=lambda path: path.stat().st_size)

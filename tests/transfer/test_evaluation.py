@@ -78,7 +78,7 @@ def test_perfectly_calibrated_bins_have_no_error():
     assert (certain.low, certain.high, certain.confidence, certain.accuracy) == (0.9, 1.0, 1.0, 0.5)
 
 
-def test_labels_counted_from_one_are_refused():
+def test_row_31_labels_counted_from_one_are_refused():
     with pytest.raises(ValueError, match=r"Labels must lie in 0 .. 2. Received: 1 .. 3"):
         evaluate(np.full((3, 3), 1 / 3), np.array([1, 2, 3]), ["a", "b", "c"])
     with pytest.raises(ValueError, match=r"must be \[2, 3\]"):

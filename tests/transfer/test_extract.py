@@ -41,7 +41,7 @@ def make(tmp_path, **options):
     return trunk, Extractor(trunk, READER, tmp_path / "cache", digest="d", batch_size=4, **options)
 
 
-def test_every_picture_once_and_batches_of_one_size(files, tmp_path):
+def test_row_45_every_picture_once_and_batches_of_one_size(files, tmp_path):
     trunk, extractor = make(tmp_path)
     seen = []
     rows = extractor.features(files, ["mean"], progress=lambda done, total: seen.append((done, total)))

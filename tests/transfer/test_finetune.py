@@ -16,7 +16,7 @@ def trunk():
     return load_trunk("inception_v3", "none", size=75, options=SMALL)
 
 
-def test_unfreezing_goes_by_end_point_name(trunk):
+def test_row_48_unfreezing_goes_by_end_point_name(trunk):
     names = trunk.model.variable_names
     trained = trained_names(names, trunk, "Mixed_7a", train_batch_norm=False)
     assert all(name.startswith(("InceptionV3/Mixed_7", "Head/")) for name in trained)
@@ -30,12 +30,12 @@ def test_unfreezing_goes_by_end_point_name(trunk):
         trained_names(names, trunk, "mixed8", train_batch_norm=False)
 
 
-def test_two_trunks_in_one_process_have_the_same_names(trunk):
+def test_row_48_two_trunks_in_one_process_have_the_same_names(trunk):
     again = load_trunk("inception_v3", "none", size=75, options=SMALL, seed=1)
     assert again.model.variable_names == trunk.model.variable_names and again.digest != trunk.digest
 
 
-def test_frozen_batch_norm_stays_as_it_was_and_training_answers_like_inference(trunk):
+def test_row_47_frozen_batch_norm_stays_as_it_was_and_training_answers_like_inference(trunk):
     features = {"Mixed_7c": np.random.default_rng(1).random((12, trunk.width("Mixed_7c")), np.float32)}
     head = fit_head(features, np.arange(12) % 3, ["a", "b", "c"])[0]
     model = assemble(trunk, head)
@@ -48,7 +48,7 @@ def test_frozen_batch_norm_stays_as_it_was_and_training_answers_like_inference(t
     np.testing.assert_allclose(in_training, np.asarray(model(shifted, training=False)), rtol=1e-3, atol=1e-3)
 
 
-def test_a_run_keeps_the_better_model_and_says_so(finished, pictures, tmp_path):
+def test_row_51_a_run_keeps_the_better_model_and_says_so(finished, pictures, tmp_path):
     run = retrain(pictures, tmp_path / "run", cache=finished[1], **HOW)
     facts = run.facts["finetune"]
     assert len(facts["history"]) == 2
@@ -79,3 +79,14 @@ def test_augmentation_is_a_function_of_its_seed():
     np.testing.assert_array_equal(augment(image, [1, 2]), augment(image, [1, 2]))
     assert np.abs(np.asarray(augment(image, [1, 2])) - np.asarray(augment(image, [1, 3]))).max() > 0.01
     assert augment(image, [1, 2]).shape == (20, 20, 3)
+
+
+def test_row_49_numbers_that_explode_stop_with_step_rate_and_files(finished, pictures, tmp_path):
+    settings = {**HOW, "finetune_rate": 1e30}
+    with pytest.raises(ArithmeticError) as caught:
+        retrain(pictures, tmp_path / "run", cache=finished[1], **settings)
+    text = str(caught.value)
+    assert "not finite at step" in text and "--finetune-rate is 1e+30; the files of that batch: " in text
+    assert text.count(".png") == 8 and not (tmp_path / "run" / "run.json").exists()
+    calm = retrain(pictures, tmp_path / "run", cache=finished[1], **HOW)  # the folder is not spoilt
+    assert calm.facts["finetune"]["history"]

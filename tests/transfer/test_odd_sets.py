@@ -36,7 +36,7 @@ def test_two_pictures_a_class_train_only_and_say_so(go, tmp_path):
     assert "says nothing about new pictures" in (run.folder / "report.html").read_text()
 
 
-def test_one_class_is_an_error(go, tmp_path):
+def test_row_30_one_class_is_an_error(go, tmp_path):
     with pytest.raises(ValueError, match="two classes or more"):
         go(write_folder(tmp_path / "p", names=("a", "a", "a")))
 

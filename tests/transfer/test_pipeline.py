@@ -30,7 +30,7 @@ def test_a_run_leaves_what_it_promises(finished):
     assert len(rows) == 36 and {row["set"] for row in rows} == {"train", "validation", "test"}
 
 
-def test_the_export_gives_names_and_the_training_paths_probabilities(finished):
+def test_row_56_the_export_gives_names_and_the_training_paths_probabilities(finished):
     import tensorflow as tf
 
     run = finished[0]

@@ -80,3 +80,4 @@ def test_chromium_renders_it_without_a_word(finished, tmp_path, width, height):
     )
     assert "CONSOLE" not in done.stderr, done.stderr
     assert "What the retrained model can do" in done.stdout and "<script" not in done.stdout
+    assert "&lt;script&gt;alert(1)" in done.stdout

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.data.images import ImageError
 from zoo.nets.retrained import pooled
 from zoo.transfer.bottlenecks import BottleneckCache
 from zoo.transfer.pictures import Reader
@@ -163,7 +164,10 @@ class Extractor:
             data = Path(files[key]).read_bytes()
             if hashlib.sha256(data).hexdigest() != key:
                 raise ValueError(f"{files[key]} changed while this run was reading it; run again.")
-            return self.reader.view(data, view, key)
+            try:
+                return self.reader.view(data, view, key)
+            except ImageError as error:
+                raise ValueError(f"{files[key]}: {error}") from error
 
         with ThreadPoolExecutor(self.workers) as pool:
             waiting: list[tuple[str, Future[np.ndarray]]] = []

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,7 @@ def fine_tune(
         ValueError: The trunk has no such end point, or there is no validation part.
     """
     from zoo.training import Trainer
+    from zoo.training.options import NonFiniteLossError
 
     if not sets["validation"]:
         raise ValueError("Fine-tuning needs a validation part to be judged by; set --validation above 0.")
@@ -93,17 +95,20 @@ def fine_tune(
         config={"pictures": sorted(sets["train"]), "from": settings.finetune_from},
     )
     validation = _batches(reader, files, sets["validation"], label_of)
-    done = trainer.fit(
-        lambda epoch, skip=0: _epoch(reader, files, sets["train"], label_of, settings.seed, epoch, skip),
-        epochs=settings.epochs,
-        validation=validation,
-        steps_per_epoch=math.ceil(len(sets["train"]) / BATCH),
-        patience=PATIENCE,
-        folder=folder / "finetune" / _name_of(trunk, head, sets["train"], label_of, settings),
-        progress="none",
-        summaries="none",
-        callbacks=[_Counter(lambda epoch: progress("fine-tuning", epoch, settings.epochs))],
-    )
+    try:
+        done = trainer.fit(
+            lambda epoch, skip=0: _epoch(reader, files, sets["train"], label_of, settings.seed, epoch, skip),
+            epochs=settings.epochs,
+            validation=validation,
+            steps_per_epoch=math.ceil(len(sets["train"]) / BATCH),
+            patience=PATIENCE,
+            folder=folder / "finetune" / _name_of(trunk, head, sets["train"], label_of, settings),
+            progress="none",
+            summaries="none",
+            callbacks=[_Counter(lambda epoch: progress("fine-tuning", epoch, settings.epochs))],
+        )
+    except NonFiniteLossError as error:
+        raise NonFiniteLossError(f"{error}. {_batch_of(error, files, sets['train'], settings)}") from error
     logits = _logits(model, reader, files, sets["validation"])
     after = _judge(logits, labels)
     history = [_line(line) for line in done.lines if "val_accuracy" in line]
@@ -121,6 +126,17 @@ def fine_tune(
     keys = list(files)
     rows = softmax(_logits(model, reader, files, keys, raw=False))
     return Tuned(model, dict(zip(keys, rows, strict=True)), facts)
+
+
+def _batch_of(error: Exception, files: Mapping[str, str], keys: Sequence[str], settings: Settings) -> str:
+    """Names the files of the batch that an error of the Trainer is about, and what to change."""
+    where = re.search(r"epoch (\d+), batch (\d+)", str(error))
+    if where is None:
+        return f"--finetune-rate is {settings.finetune_rate:g}"
+    epoch, batch = (int(number) - 1 for number in where.groups())
+    places = permutation(len(keys), settings.seed, epoch)[batch * BATCH : (batch + 1) * BATCH]
+    names = ", ".join(str(files[keys[i]]) for i in places)
+    return f"--finetune-rate is {settings.finetune_rate:g}; the files of that batch: {names}"
 
 
 def _name_of(trunk: Trunk, head: Head, keys: Sequence[str], label_of: Mapping[str, int], settings: Settings) -> str:

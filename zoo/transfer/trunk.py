@@ -94,11 +94,6 @@ class Trunk:
         return {**kept, "size": list(self.size), "parameters": self.model.count_params()}
 
 
-def has_embedded() -> bool:
-    """Says whether the embedded weights are here."""
-    return (bundled.folder() / f"{EMBEDDED}.safetensors").is_file()
-
-
 def load_trunk(
     net: str = "inception_v3",
     weights: str | Path | None = "imagenet",
