@@ -21,6 +21,20 @@ def test_a_trunk_offers_pooled_end_points_of_its_later_half(lenet):
     assert lenet.preprocessing.channels == 1 and lenet.size == (32, 32, 1) and lenet.source == "untrained"
 
 
+@pytest.mark.parametrize(
+    ("net", "options"),
+    [("densenet", {"block_config": (2, 2), "growth_rate": 4}), ("densenet_cifar", {"depth": 10, "growth_rate": 4})],
+)
+def test_other_networks_offer_their_later_maps(net, options):
+    trunk = load_trunk(net, "none", size=32, options=options)
+    assert trunk.bottleneck == "final_block" == trunk.offered()[-1] and len(trunk.offered()) >= 3
+
+
+def test_a_network_without_maps_is_no_trunk():
+    with pytest.raises(ValueError, match="row_classifier has no end point with a map"):
+        load_trunk("row_classifier", "none")
+
+
 def test_the_hash_notices_one_changed_number(lenet):
     before = digest_of(lenet.model)
     variable = lenet.model.variable("conv1/weights")

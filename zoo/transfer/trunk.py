@@ -178,7 +178,12 @@ def _trunk(
         central_fraction=None,  # ``Reader.fit`` does this instead
         shorter_side=None,
     ).with_size(shape[:2])
-    return Trunk(model, net, options, source, digest_of(model), preprocessing, tuple(shape))
+    trunk = Trunk(model, net, options, source, digest_of(model), preprocessing, tuple(shape))
+    if not trunk.end_points:
+        raise ValueError(
+            f"{net} has no end point with a map [N, H, W, C], so there is nothing to pool; take a convolutional network."
+        )
+    return trunk
 
 
 def digest_of(model: "Model") -> str:
