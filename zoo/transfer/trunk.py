@@ -181,7 +181,7 @@ def _trunk(
     trunk = Trunk(model, net, options, source, digest_of(model), preprocessing, tuple(shape))
     if not trunk.end_points:
         raise ValueError(
-            f"{net} has no end point with a map [N, H, W, C], so there is nothing to pool; take a convolutional network."
+            f"{net} has no end point with a map [N, H, W, C], so nothing can be pooled; take a convolutional network."
         )
     return trunk
 
