@@ -139,8 +139,9 @@ def load_trunk(
         if weights != "imagenet" or isinstance(error, FileNotFoundError):
             raise
         raise ValueError(
-            f"The ImageNet weights of {net} are not here and cannot be fetched ({error}). Get them with `zoo weights "
-            f"fetch` where there is a network, or take the small trunk that comes with zoo: --weights embedded."
+            f"The ImageNet weights of {net} are not here and cannot be fetched ({error}). Where there is a network, get "
+            f"them with `zoo weights fetch` (`zoo weights list` has the names; {net}.keras for example), or take the "
+            "small trunk that comes with zoo: --weights embedded."
         ) from error
     card = model.card
     preprocessing = Preprocessing.from_dict(card["preprocessing"]) if "preprocessing" in card else Preprocessing()
