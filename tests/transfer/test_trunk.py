@@ -52,7 +52,9 @@ def test_the_default_without_a_network_names_both_ways_out(monkeypatch):
         raise FetchError("no route to host")
 
     monkeypatch.setattr("zoo.transfer.trunk.create", no_network)
-    with pytest.raises(ValueError, match=r"no route to host.*`zoo weights fetch`.*inception_v3.keras.*--weights embedded"):
+    with pytest.raises(
+        ValueError, match=r"no route to host.*`zoo weights fetch`.*inception_v3.keras.*--weights embedded"
+    ):
         load_trunk("inception_v3", "imagenet")
 
 

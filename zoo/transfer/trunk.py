@@ -139,8 +139,8 @@ def load_trunk(
         if weights != "imagenet" or isinstance(error, FileNotFoundError):
             raise
         raise ValueError(
-            f"The ImageNet weights of {net} are not here and cannot be fetched ({error}). Where there is a network, get "
-            f"them with `zoo weights fetch` (`zoo weights list` has the names; {net}.keras for example), or take the "
+            f"The ImageNet weights of {net} are not here and cannot be fetched ({error}). Where there is a network, "
+            f"`zoo weights fetch` gets them (`zoo weights list` has the names, {net}.keras for example); or take the "
             "small trunk that comes with zoo: --weights embedded."
         ) from error
     card = model.card
