@@ -97,11 +97,15 @@ def accuracy(dataset: str, names: list[str], splits: int, views: int) -> None:
         extractor = extractor_of(make_trunk(name))
         plain = extractor.features(files, AUTO).read(keys, AUTO)
         tables[f"{name}: classical bottleneck (Mixed_7c)"] = (plain, [("Mixed_7c",)])
+        tables[f"{name}: Mixed_6e alone"] = (plain, [("Mixed_6e",)])
+        tables[f"{name}: all four side by side"] = (plain, [AUTO])
         tables[f"{name}: auto"] = (plain, combinations(AUTO))
         if views:
             mirror = extractor.features(files, AUTO, view=1).read(keys, AUTO)
             both = {point: np.stack([plain[point], mirror[point]], 1) for point in AUTO}
             tables[f"{name}: auto, mirror images train too"] = (both, combinations(AUTO))
+            mean = {point: (plain[point] + mirror[point]) / 2 for point in AUTO}
+            tables[f"{name}: auto, mean of picture and mirror image"] = (mean, combinations(AUTO))
     found: dict[str, list[tuple[int, int, str]]] = {name: [] for name in ["majority class", *tables]}
     for seed in range(splits):
         split = split_scan(scan, seed=seed)

@@ -17,11 +17,13 @@ def say(line):
         os.kill(os.getpid(), signal.SIGKILL)
 
 def progress(name, done, total):
-    if stage == "half the " + name and done >= total / 2 > 0:
+    if stage == "half the " + name and total > done >= total / 2 > 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 retrain(images, out, cache=cache, say=say, progress=progress, batch_size=8, near=2.0, **{settings})
-""".replace("{settings}", repr(TINY))
+""".replace("{settings}", repr({**TINY, "finetune_from": "conv2", "epochs": 4}))
+
+STAGES = ("scan", "half the bottlenecks", "split", "head", "half the fine-tuning", "fine-tuning", "export")
 
 
 def run(pictures, out, cache, stage=""):
@@ -33,7 +35,7 @@ def run(pictures, out, cache, stage=""):
 def test_a_killed_run_ends_like_one_that_was_not(pictures, tmp_path):
     whole = tmp_path / "whole" / "run"
     assert run(pictures, whole, tmp_path / "cache0").returncode == 0
-    for number, stage in enumerate(("scan", "half the bottlenecks", "split", "head", "export")):
+    for number, stage in enumerate(STAGES):
         out, cache = tmp_path / f"{number}" / "run", tmp_path / f"cache{number + 1}"
         assert run(pictures, out, cache, stage).returncode == -9, stage
         assert not (out / "run.json").exists()
