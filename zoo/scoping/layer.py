@@ -100,11 +100,24 @@ def aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:
     return "mean" if dtype.is_floating else "only_first_replica"
 
 
-def loss_of(regularizer: Callable[[Any], Any]) -> Callable[[Any], tf.Tensor]:
-    """A TF1 regularizer as Keras calls it."""
+class RegularizationLoss(keras.regularizers.Regularizer):
+    """A TF1 regularizer as Keras calls it (its older releases take no plain function)."""
 
-    def loss(variable: Any) -> tf.Tensor:
-        value = regularizer(tf.convert_to_tensor(variable))
+    def __init__(self, regularizer: Callable[[Any], Any]) -> None:
+        self.regularizer = regularizer
+
+    def __call__(self, variable: Any) -> tf.Tensor:
+        """The loss of that variable."""
+        value = self.regularizer(tf.convert_to_tensor(variable))
         return tf.zeros([]) if value is None else value  # slim's regularizers of scale 0 give None
 
-    return loss
+
+class Constraint(keras.constraints.Constraint):
+    """A function of a variable's value as a Keras constraint (its older releases take no plain function)."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, value: Any) -> tf.Tensor:
+        """The value that the variable gets after an update."""
+        return self.function(value)

@@ -17,7 +17,7 @@ from zoo.scoping.features import BottleneckMixin, Features
 from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
-from zoo.scoping.layer import Scope, aggregation, attach, loss_of
+from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
 from zoo.scoping.saving import SavingMixin
 from zoo.scoping.specs import as_specs, spec_of
 from zoo.scoping.summary import summary_text
@@ -159,7 +159,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
                 dtype=dtype.name,
                 trainable=trainable,
                 autocast=False,
-                constraint=how["constraint"],
+                constraint=how["constraint"] and Constraint(how["constraint"]),
                 aggregation=aggregation(how["aggregation"], trainable, dtype),
                 name=leaf,
             )
@@ -176,7 +176,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
         """Adds the regularizer's loss of the variable of that full name to `losses`, once."""
         if self.book.building:
-            self.book.weights[name].regularizer = loss_of(regularizer)
+            self.book.weights[name].regularizer = RegularizationLoss(regularizer)
 
     def _scope(self, path: str) -> Model | Scope:
         """The sublayer of a scope, made with its parents when new."""
