@@ -144,7 +144,11 @@ def torch_step(size: str, dtype: str) -> Callable[[], Any]:
 
 
 def products_step(size: str, dtype: str) -> Callable[[], Any]:
-    """The matrix products of a training step and nothing else: the bound."""
+    """The matrix products of a training step and nothing else: the bound.
+
+    Of each layer the inputs, the steps forward and back (on a kernel turned beforehand, which is faster), the kernel's
+    and the inputs' gradient; of the softmax its logits, its matrix' gradient and the outputs'.
+    """
     import tensorflow as tf
 
     from zoo.nets.word_lm import RECIPES
@@ -156,15 +160,16 @@ def products_step(size: str, dtype: str) -> Callable[[], Any]:
     rows, d_gates = draw(steps * ROWS, 2 * hidden), draw(steps * ROWS, 4 * hidden)
     softmax, input_kernel, kernel = draw(hidden, VOCABULARY), draw(hidden, 4 * hidden), draw(hidden, 4 * hidden)
     states, changes = draw(2, steps, ROWS, hidden), draw(2, steps, ROWS, 4 * hidden)
+    turned = draw(4 * hidden, hidden)
 
     @tf.function
     def products() -> Any:
         made = [tf.matmul(outputs, input_kernel)]
         for layer in range(2):
-            for inputs, transposed in ((states[layer], False), (changes[layer], True)):
+            for inputs, matrix in ((states[layer], kernel), (changes[layer], turned)):
                 for x in tf.unstack(inputs):
                     with tf.control_dependencies([made[-1]]):  # a step waits for the one before
-                        made.append(tf.matmul(x, kernel, transpose_b=transposed))
+                        made.append(tf.matmul(x, matrix))
             with tf.control_dependencies([made[-1]]):
                 made.append(tf.matmul(rows, d_gates, transpose_a=True))
                 made.append(tf.matmul(d_gates, input_kernel, transpose_b=True))

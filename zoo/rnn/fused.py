@@ -70,7 +70,9 @@ def lstm(
         gates = kept[1:]
 
         def gradient(d_outputs: Any, d_c: Any, d_h: Any) -> tuple[Any, ...]:
-            turned = tf.transpose(w_h)  # once: a product with few rows is slower on a transposed matrix
+            # Turned once, because a product with few rows is slower on a transposed matrix; without ensure_shape
+            # TensorFlow's optimizer puts the transpose back into the products.
+            turned = tf.ensure_shape(tf.transpose(w_h), [4 * units, units])
 
             def backward(carry: Any, d_out: Any, *rest: Any) -> tuple[Any, Any]:
                 d_c, d_h = carry
