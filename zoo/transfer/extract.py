@@ -113,8 +113,8 @@ class Extractor:
         """Yields keys and features of batches in order; every device has a batch at a time."""
 
         def run(images: np.ndarray, device: str) -> Features:
-            filled = np.zeros((self.batch_size, *images.shape[1:]), np.float32)
-            filled[: len(images)] = images
+            lack = self.batch_size - len(images)
+            filled = np.concatenate([images, np.zeros((lack, *images.shape[1:]), np.float32)]) if lack else images
             found = self.run(filled, end_points, device)
             return {name: np.asarray(found[name], np.float32)[: len(images)] for name in end_points}
 
