@@ -136,6 +136,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prepare", action="store_true", help="stop before the student: pictures and teacher only")
     parser.add_argument("--about", default="pictures of the folders given", help="what the pictures are, for the card")
+    parser.add_argument("--teacher-about", default="not stated", help="what the teacher is, for the card")
     parser.add_argument("--licence", default="not stated", help="for the card")
     options = parser.parse_args()
     work = Path(options.work)
@@ -265,15 +266,18 @@ def save(student: Any, options: argparse.Namespace, result: dict[str, Any], fact
 
     values = {name: np.asarray(student.variable(name)).astype(np.float16) for name in student.variable_names}
     content = to_bytes(values)
-    settings = ("count", "teacher_size", "look_alike", "minutes", "batch", "rate", "seed")
+    settings = ("count", "teacher_size", "look_alike", "minutes", "epochs", "batch", "rate")
     card = {
         "net": "inception_v3",
         "options": {"num_classes": 0, "depth_multiplier": 0.25, "global_pool": True},
         "size": SIZE,
         "preprocessing": Preprocessing(size=(SIZE, SIZE), method="bilinear_antialias").to_dict(),
         "data": {"pictures": options.about, **facts, "training_pictures": options.count, "shares": SHARES},
-        "recipe": "weights/recipes/distill_inception_v3_x025.py",
+        "recipe": "python weights/recipes/distill_inception_v3_x025.py --teacher T --pictures P --hold-out H",
+        "teacher": options.teacher_about,
+        "seed": options.seed,
         "settings": {name: getattr(options, name) for name in settings},
+        "accuracy": None,  # written in by hand from benchmarks/transfer.py, which does not see this training
         "result": result,
         "licence": options.licence,
         "versions": {name: version(name) for name in ("scoped-zoo", "tensorflow", "keras", "numpy")},
