@@ -88,7 +88,8 @@ def batch_norm(
       renorm_clipping: dictionary with any of "rmin", "rmax" and "dmax", default no clipping.
       renorm_decay: decay of renorm's own averages, default 0.99.
       adjustment: function of the inputs' shape to (scale, bias), applied to the normalized values in training.
-      synchronized: in a replica of tf.distribute, take the statistics over all replicas, default False.
+      synchronized: in a replica of tf.distribute or a tower, take the statistics over all of them, default as these
+        are set.
 
     Returns:
       Tensor of the shape and type of the inputs.
@@ -115,6 +116,8 @@ def batch_norm(
             inputs, channels, center, scale, param_initializers, param_regularizers, variables_collections, trainable
         )
         training = False if scoping.scope_is_frozen() else parts.static_bool(is_training)
+        group = scoping.replicas()
+        synchronized = group is not None and (synchronized or group.synchronized)
         plain = batch_weights is None and not renorm and adjustment is None
         unbiased = plain and fused is not False and rank in (2, 4)
         kernel = unbiased and not synchronized and inputs.dtype in _FUSED_TYPES and epsilon >= _FUSED_EPSILON

@@ -274,7 +274,7 @@ def _update(norm: Norm, measured: Sequence[tf.Tensor], inputs: tf.Tensor, decay:
     """Moves a norm's moving statistics: at once, or in a TF1 graph through UPDATE_OPS; a frozen norm's stay."""
     if not norm.training:
         return
-    count = shared_norm.values_a_channel(inputs)
+    count = shared_norm.values_measured(inputs)
     mean, variance = (tf.stop_gradient(v) for v in measured)
     variance *= count / tf.maximum(count - 1.0, 1.0)  # unbiased, as TF-Slim and PyTorch keep it
     step = moving.Step(decay, False, None)

@@ -31,7 +31,7 @@ def of_batch(
       x: values, float32 or float64.
       axis: the axis that is kept.
       weights: [N], weight of each example, or None.
-      synchronized: in a replica of tf.distribute, over all replicas.
+      synchronized: in a replica of tf.distribute or a tower, over all of them.
 
     Returns:
       Mean and variance with the reduced axes as 1, and the number of values each is taken over, a scalar.
@@ -39,9 +39,9 @@ def of_batch(
     rank = x.shape.rank
     axes = [i for i in range(rank) if i != axis]
     count = tf.cast(tf.size(x) // x.shape[axis], x.dtype)
-    replica = tf.distribute.get_replica_context() if synchronized else None
-    if replica is not None and replica.num_replicas_in_sync > 1:
-        return _of_replicas(x, axes, weights, count, replica)
+    group = scoping.replicas() if synchronized else None
+    if group is not None:
+        return _of_replicas(x, axes, weights, count, group)
     if weights is None:
         return *tf.nn.moments(x, axes, keepdims=True), count
     return *tf.nn.weighted_moments(x, axes, _spread(weights, x), keepdims=True), count
@@ -58,14 +58,16 @@ def _spread(weights: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
 
 
 def _of_replicas(
-    x: tf.Tensor, axes: list[int], weights: tf.Tensor | None, count: tf.Tensor, replica: Any
+    x: tf.Tensor, axes: list[int], weights: tf.Tensor | None, count: tf.Tensor, group: scoping.Replicas
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Two passes, the mean first: the squares of values far from zero would cancel in one."""
 
     def over_replicas(values: tf.Tensor) -> tf.Tensor:
-        return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
+        return scoping.sum_over_replicas(values, group)
 
     spread = tf.ones([], x.dtype) if weights is None else _spread(weights, x)
+    if group.present is not None:
+        count, spread = (part * tf.cast(group.present, x.dtype) for part in (count, spread))
     values = over_replicas(count)
     mass = values if weights is None else over_replicas(tf.reduce_sum(tf.broadcast_to(spread, tf.shape(x)), axes, True))
     mean = over_replicas(tf.reduce_sum(x * spread, axes, keepdims=True)) / mass
@@ -111,11 +113,13 @@ def renormalize(
         d = tf.clip_by_value(d, -tf.cast(clipping["dmax"], dtype), tf.cast(clipping["dmax"], dtype))
     new_mean = decay * old_mean + (1 - decay) * mean
     new_stddev = decay * tf.reshape(average_stddev, shape) + (1 - decay) * stddev
+    group, done = scoping.replicas(), []
     with tf.control_dependencies([r, d, new_mean, new_stddev]):
-        done = [
-            average_mean.assign(tf.reshape(new_mean, [-1]), read_value=False),
-            average_stddev.assign(tf.reshape(new_stddev, [-1]), read_value=False),
-        ]
+        if group is None or group.leads:
+            done = [
+                average_mean.assign(tf.reshape(new_mean, [-1]), read_value=False),
+                average_stddev.assign(tf.reshape(new_stddev, [-1]), read_value=False),
+            ]
     with tf.control_dependencies([op for op in done if op is not None]):
         new_mean, new_stddev = tf.identity(new_mean), tf.identity(new_stddev)
     return (tf.stop_gradient(r), tf.stop_gradient(d)), new_mean, tf.square(new_stddev) - epsilon
@@ -137,6 +141,12 @@ def update(
     Returns:
       In a TF1 graph the updates, each with the new value; elsewhere they have run and it is empty.
     """
+    group = scoping.replicas()
+    if group is not None:
+        agreed = group.statistics([mean, variance])
+        if agreed is None:
+            return []
+        mean, variance = agreed
     deferred = scoping.in_graph()
     rate = 1 - tf.cast(step.decay, mean.dtype) if tf.is_tensor(step.decay) else 1 - step.decay
     if step.zero_debias:

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
+from zoo import scoping
 from zoo.layers import parts
 
 Moments = tuple[tf.Tensor, tf.Tensor]
@@ -39,6 +40,24 @@ def values_a_channel(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.reduce_prod(tf.shape(x)[:3]), statistics_dtype(x))
 
 
+def _together() -> scoping.Replicas | None:
+    """The replicas or towers over which statistics are taken; None where each takes its own."""
+    group = scoping.replicas()
+    return group if group is not None and group.synchronized else None
+
+
+def _present(group: scoping.Replicas, dtype: tf.DType) -> tf.Tensor:
+    return tf.ones([], dtype) if group.present is None else tf.cast(group.present, dtype)
+
+
+def values_measured(x: tf.Tensor) -> tf.Tensor:
+    """Returns how many values of a channel the statistics of a map are taken over: those of all replicas if they are
+    synchronized.
+    """
+    group, count = _together(), values_a_channel(x)
+    return count if group is None else group.sum([count * _present(group, count.dtype)])[0]
+
+
 def moments(x: tf.Tensor) -> Moments:
     """Measures a map in two passes: its mean, then the mean square of what is left.
 
@@ -48,6 +67,13 @@ def moments(x: tf.Tensor) -> Moments:
     Returns:
         Mean and biased variance, [C] each, float32 (float64 for a float64 map).
     """
+    group = _together()
+    if group is not None:
+        wide = tf.cast(x, statistics_dtype(x))
+        present, count = _present(group, wide.dtype), values_measured(x)
+        mean = group.sum([tf.reduce_sum(wide, _AXES) * present])[0] / count
+        squares = tf.reduce_sum(tf.math.squared_difference(wide, mean), _AXES) * present
+        return mean, group.sum([squares])[0] / count
     if not _fused(x):
         mean = tf.reduce_mean(x, _AXES)
         return mean, tf.reduce_mean(tf.math.squared_difference(x, mean), _AXES)
@@ -66,7 +92,9 @@ def moments_grad(x: tf.Tensor, mean: tf.Tensor, dmean: tf.Tensor, dvariance: tf.
         dmean: [C], gradient of the mean.
         dvariance: [C], gradient of the biased variance.
     """
-    count = values_a_channel(x)
+    group, count = _together(), values_measured(x)
+    if group is not None:
+        dmean, dvariance = (v * _present(group, v.dtype) for v in group.sum([dmean, dvariance]))
     # (x - mean) * scale + offset is a batch norm by a variance of 1
     return normalise(x, 2.0 * dvariance / count, dmean / count, mean, tf.ones_like(mean) - 1e-3, 1e-3)
 
@@ -124,7 +152,8 @@ def batch_norm_grad(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns dx, dgamma and dbeta of a batch norm that alone uses the map's own statistics."""
-    if _fused(x) and parts.without_gpu():  # on a GPU the operation wants cuDNN's inverse deviation for the variance
+    # On a GPU the operation wants cuDNN's inverse deviation for the variance.
+    if _fused(x) and _together() is None and parts.without_gpu():
         return _fused_grad(dy, x, gamma, mean, variance, epsilon, is_training=True)
     dx, dgamma, dbeta = normalise_grad(dy, x, gamma, mean, variance, epsilon)
     dmean, dvariance = statistics_grad(gamma, dgamma, dbeta, variance, epsilon)

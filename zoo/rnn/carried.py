@@ -12,7 +12,8 @@ from zoo import scoping
 class CarriedState:
     """The state of a cell in variables ``carried_state/{train,eval}/part_N`` of shape [global batch, width].
 
-    Each replica reads and writes the rows of its own part of the batch; the variables hold all rows on every replica.
+    Each replica or tower reads and writes the rows of its own part of the batch; the variables hold all rows on every
+    replica.
     Make it inside the scoped function, `read` before the loop and pass what depends on the loop through `written`.
 
     Args:
@@ -36,10 +37,10 @@ class CarriedState:
                 "pass the state in and out of the step, and keep it in the worker"
             )
         self.size, self.rows = size, rows
-        context = tf.distribute.get_replica_context()
-        self.replicas = 1 if context is None else context.num_replicas_in_sync
-        self.replica = 0 if context is None else context.replica_id_in_sync_group
-        sharing = strategy.num_replicas_in_sync
+        self.group = scoping.replicas()
+        self.replicas = 1 if self.group is None else self.group.count
+        self.replica = 0 if self.group is None else self.group.index
+        sharing = max(strategy.num_replicas_in_sync, self.replicas)
         if rows % sharing:
             raise ValueError(f"a carried state of {rows} rows does not divide by {sharing} replicas")
         widths = tf.nest.flatten(size)
@@ -91,10 +92,10 @@ class CarriedState:
         own = self.rows // self.replicas
         before, after = self.replica * own, (self.replicas - 1 - self.replica) * own
         values = [tf.cast(tf.stop_gradient(part), tf.float32) for part in tf.nest.flatten(state)]
-        if self.replicas > 1:  # each replica contributes its rows; the sum holds all of them
-            padded = [tf.pad(value, [[before, after], [0, 0]]) for value in values]
-            context = tf.distribute.get_replica_context()
-            values = context.all_reduce(tf.distribute.ReduceOp.SUM, padded)
+        if self.group is not None:  # each replica contributes its rows; the sum holds all of them
+            values = self.group.sum([tf.pad(value, [[before, after], [0, 0]]) for value in values])
+            if not self.group.leads:
+                return outputs
         updates = [v.assign(tf.ensure_shape(value, v.shape)) for v, value in zip(self.variables, values, strict=True)]
         if tf.executing_eagerly():
             return outputs

@@ -12,6 +12,13 @@ from zoo.scoping.frames import ScopeError, VariableScope, current_frame, get_var
 from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.layer import Scope
 from zoo.scoping.model import Model
+from zoo.scoping.replicas import (
+    Replicas,
+    as_tower,
+    replicas,
+    sum_over_replicas,
+    synchronized_batch_norm,
+)
 from zoo.scoping.saving import load_model
 from zoo.scoping.variables import (
     AUTO_REUSE,
@@ -30,6 +37,7 @@ from zoo.scoping.variables import (
 __all__ = [
     "AUTO_REUSE",
     "Model",
+    "Replicas",
     "Scope",
     "ScopeError",
     "VariableScope",
@@ -38,6 +46,7 @@ __all__ = [
     "arg_scope",
     "arg_scope_func_key",
     "arg_scoped_arguments",
+    "as_tower",
     "check_options",
     "current_arg_scope",
     "current_frame",
@@ -53,7 +62,10 @@ __all__ = [
     "no_regularizer",
     "random_seed",
     "register_function",
+    "replicas",
     "scope_is_frozen",
+    "sum_over_replicas",
+    "synchronized_batch_norm",
     "variable_scope",
     "variable_store",
 ]

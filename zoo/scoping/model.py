@@ -18,6 +18,7 @@ from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
 from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
+from zoo.scoping.replicas import replicas
 from zoo.scoping.saving import SavingMixin
 from zoo.scoping.specs import as_specs, spec_of
 from zoo.scoping.summary import summary_text
@@ -208,11 +209,9 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
                 f"Model {self.name!r} draws random numbers now and drew none when it was built with is_training=True. "
                 "Draw them in training."
             )
-        seed = tf.cast(self.book.generator.next(), tf.int32)
-        context = tf.distribute.get_replica_context()
-        if context is not None and context.num_replicas_in_sync > 1:
-            seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
-        return seed
+        group, draw = replicas(), self.book.generator.next
+        seed = tf.cast(draw() if group is None else group.once(draw), tf.int32)
+        return seed if group is None else tf.random.experimental.stateless_fold_in(seed, group.index)
 
     def variables_in(self, collection: str) -> list[tf.Variable]:
         """The model's variables in that collection."""
