@@ -34,6 +34,7 @@ DESCRIPTORS = [
     Descriptor("inception_v3", {"num_classes": 4, "depth_multiplier": 0.1, "aux_logits": False}, (75, 75, 3)),
     Descriptor("densenet", {"num_classes": 4, "block_config": (2, 2), "growth_rate": 4}, (32, 32, 3)),
     Descriptor("densenet_cifar", {"num_classes": 4, "depth": 10, "growth_rate": 4}, (32, 32, 3)),
+    Descriptor("cifarnet", {"num_classes": 4}, (24, 24, 3)),
     Descriptor("row_classifier", {"num_classes": 4, "hidden": 8}, (28, 28, 1)),
 ]
 # Networks whose inputs are not images have contracts of their own in tests/nets.

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zoo.nets.cifarnet import cifarnet as cifarnet
     from zoo.nets.densenet import densenet as densenet
     from zoo.nets.densenet import densenet121 as densenet121
     from zoo.nets.densenet import densenet161 as densenet161
@@ -69,6 +70,7 @@ _NAMES = {
     "create": "zoo.registry",
     "list_nets": "zoo.registry",
     "register_net": "zoo.registry",
+    "cifarnet": "zoo.nets.cifarnet",
     "densenet": "zoo.nets.densenet",
     "densenet121": "zoo.nets.densenet",
     "densenet161": "zoo.nets.densenet",
@@ -89,6 +91,7 @@ _ROOMS = {
     "inference",
     "layers",
     "nets",
+    "parallel",
     "registry",
     "rnn",
     "scoping",

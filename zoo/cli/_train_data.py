@@ -128,14 +128,17 @@ def _grey(options: DataOptions, size: tuple[int, ...], num_classes: int) -> Trai
 
 
 def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
-    """CIFAR as DenseNets are trained on it: each channel normalised by the training part; pad 4, crop, flip."""
+    """CIFAR: each channel normalised by the training part; padded by 4, cropped and flipped as for DenseNets.
+
+    A network for smaller pictures, as cifarnet's 24 x 24, gets random crops in training and the middle in tests.
+    """
     import numpy as np
 
     from zoo.data.arrays import Examples
-    from zoo.data.augment import normalize, pad_crop_flip
+    from zoo.data.augment import crop_flip, normalize, pad_crop_flip
     from zoo.data.cifar import load_cifar10, load_cifar100
 
-    if tuple(size) != (32, 32, 3):
+    if size[2] != 3 or None in size or not 16 <= min(size[:2]) <= max(size[:2]) <= 32:
         raise ValueError(f"{options.data} are colour images of 32 x 32, but the network takes inputs of {size}")
     if options.data_dir is None:
         raise ValueError(f"--data {options.data} reads the binary version: give --data-dir, its folder or .tar.gz")
@@ -143,15 +146,32 @@ def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
     parts = [read(options.data_dir, part) for part in ("train", "test")]
     mean, std = parts[0].images.mean((0, 1, 2)).tolist(), parts[0].images.std((0, 1, 2)).tolist()
     train, test = (Examples(np.asarray(normalize(part.images, mean, std)), part.labels) for part in parts)
-    return _streams(options, train, test, 10 if options.data == "cifar10" else 100, pad_crop_flip)
+    classes = 10 if options.data == "cifar10" else 100
+    if tuple(size[:2]) == (32, 32):
+        return _streams(options, train, test, classes, pad_crop_flip)
+    top, left = (32 - size[0]) // 2, (32 - size[1]) // 2
+    middle = (slice(None), slice(top, top + size[0]), slice(left, left + size[1]))
+
+    def cut(part: Examples) -> Examples:
+        return Examples(part.images[middle], part.labels)
+
+    return _streams(options, train, test, classes, lambda images, seed: crop_flip(images, seed, size[:2]), cut)
 
 
 def _streams(
-    options: DataOptions, train: "Examples", test: "Examples", num_classes: int, augment: Callable[..., Any]
+    options: DataOptions,
+    train: "Examples",
+    test: "Examples",
+    num_classes: int,
+    augment: Callable[..., Any],
+    cut: Callable[["Examples"], "Examples"] | None = None,
 ) -> TrainData:
+    """Streams of arrays; `cut` makes pictures of the network's size where `augment` does not."""
     from zoo.data.stream import array_stream
 
     rest, aside = hold_out(train, options.validation, options.seed)
+    if cut is not None:
+        rest, aside, test = rest if options.augment else cut(rest), cut(aside) if aside else None, cut(test)
     wide = max(options.batch, 256)
     return TrainData(
         array_stream(*rest, batch_size=options.batch, seed=options.seed, augment=augment if options.augment else None),

@@ -56,14 +56,38 @@ def pad_crop_flip(images: tf.Tensor, seed: tf.Tensor, pad: int = 4, *, flip: boo
         return pad_crop_flip(images[tf.newaxis], seed, pad, flip=flip)[0]
     if images.shape.rank != 4:
         raise ValueError(f"images must be [N, H, W, C] or [H, W, C], got shape {images.shape}")
-    count, height, width = tf.unstack(tf.shape(images)[:3])
-    seeds = tf.random.experimental.stateless_split(seed, 3)
     padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
-    top = tf.random.stateless_uniform([count, 1], seeds[0], 0, 2 * pad + 1, tf.int32)
-    left = tf.random.stateless_uniform([count, 1], seeds[1], 0, 2 * pad + 1, tf.int32)
-    rows = tf.gather(padded, top + tf.range(height), axis=1, batch_dims=1)  # [N, H, W + 2 pad, C]
-    result = tf.gather(rows, left + tf.range(width), axis=2, batch_dims=1)  # [N, H, W, C]
+    result = crop_flip(padded, seed, tf.unstack(tf.shape(images)[1:3]), flip=flip)
+    return tf.ensure_shape(result, images.shape)
+
+
+def crop_flip(images: tf.Tensor, seed: tf.Tensor, size: Sequence[int | tf.Tensor], *, flip: bool = True) -> tf.Tensor:
+    """Crops each picture at its own random place and mirrors half of them.
+
+    Args:
+        images: A batch [N, H, W, C] of any number type.
+        seed: int32 [2], see ``zoo.data.stream.batch_seed``.
+        size: Height and width of the crops.
+        flip: Mirror left and right with probability 1/2.
+
+    Returns:
+        [N, height, width, C] of the same type.
+
+    Raises:
+        ValueError: crops larger than the pictures.
+    """
+    for side, whole in zip(size, images.shape[1:3], strict=True):
+        if isinstance(side, int) and whole is not None and not 0 < side <= whole:
+            raise ValueError(f"crops of {tuple(size)} cannot be cut from pictures of {tuple(images.shape[1:3])}")
+    (height, width), (count, rows, columns) = size, tf.unstack(tf.shape(images)[:3])
+    seeds = tf.random.experimental.stateless_split(seed, 3)
+    top = tf.random.stateless_uniform([count, 1], seeds[0], 0, rows - height + 1, tf.int32)
+    left = tf.random.stateless_uniform([count, 1], seeds[1], 0, columns - width + 1, tf.int32)
+    cut = tf.gather(images, top + tf.range(height), axis=1, batch_dims=1)  # [N, height, W, C]
+    result = tf.gather(cut, left + tf.range(width), axis=2, batch_dims=1)  # [N, height, width, C]
     if flip:
         mirror = tf.random.stateless_uniform([count, 1, 1, 1], seeds[2]) < 0.5
         result = tf.where(mirror, tf.reverse(result, [2]), result)
-    return tf.ensure_shape(result, images.shape)
+    return tf.ensure_shape(
+        result, [images.shape[0], *(s if isinstance(s, int) else None for s in size), images.shape[3]]
+    )
