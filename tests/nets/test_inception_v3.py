@@ -202,6 +202,7 @@ def test_global_pool_takes_any_size():
         ({"depth_multiplier": -0.1}, "Received: -0.1"),
         ({"final_endpoint": "Mixed_8a"}, "final_endpoint must be one of .*Mixed_7c. Received: 'Mixed_8a'"),
         ({"in_channels": 1}, r"\[N, H, W, 1\]; see in_channels"),
+        ({"memory": "less"}, "memory must be 'store' or 'recompute'. Received: 'less'"),
     ],
 )
 def test_options_out_of_range(options, message):
@@ -267,6 +268,21 @@ def test_bottleneck_is_pooled_and_before_dropout(caplog):
     unscaled, shifted = (r.message for r in caplog.records if r.name.startswith("zoo"))
     assert "unscaled 0..255" in unscaled
     assert "scaled to 0..1" in shifted
+
+
+def test_what_training_keeps_changes_no_number():
+    x, results = images(3, 75), []
+    for memory in ("store", "recompute"):
+        model = small(memory=memory, aux_logits=False, dropout_keep_prob=1.0, input_shape=(75, 75, 3))
+        with tf.GradientTape() as tape:
+            output = model(x, training=True)
+            loss = tf.reduce_sum(output**2)
+        kernel, beta = (model.variable(f"Mixed_6e/Branch_3/Conv2d_0b_1x1/{n}") for n in ("weights", "BatchNorm/beta"))
+        first = model.variable("Conv2d_1a_3x3/weights")
+        results.append([output, *tape.gradient(loss, [v.value for v in (kernel, beta, first)])])
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    for kept, again in zip(*results, strict=True):
+        np.testing.assert_allclose(again, kept, rtol=0, atol=1e-4 * np.abs(kept).max())
 
 
 def test_dropout_only_in_training():

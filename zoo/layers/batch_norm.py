@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
-from zoo.layers import moments, parts
+from zoo.layers import again, moments, parts, shared_norm
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 
 _FUSED_TYPES = (tf.float32, tf.float16, tf.bfloat16)
@@ -53,6 +53,7 @@ def batch_norm(
     renorm_decay: float = 0.99,
     adjustment: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]] | None = None,
     synchronized: bool = False,
+    recompute: bool = False,
 ) -> tf.Tensor:
     """Y = gamma (x - mean) / sqrt(variance + epsilon) + beta, with the batch's statistics or the moving ones.
 
@@ -156,12 +157,15 @@ def batch_norm(
         else:
             outputs, mean, variance = with_batch() if training else with_moving()
         outputs.set_shape(inputs.shape)
+        normalized = outputs
         if training is not False:
             step = moments.Step(decay, zero_debias_moving_mean, epsilon if renorm else None)
             updates = moments.update(
                 variables.moving_mean, variables.moving_variance, mean, variance, step, is_training
             )
             outputs = _deliver(outputs, updates, updates_collections)
+        if recompute and training and kernel and axis == 3 and outputs is normalized:
+            again.mark(outputs, _normalize_again(inputs, variables, mean, variance, epsilon))
         if activation_fn is not None:
             outputs = activation_fn(outputs)
         return parts.collect(outputs_collections, opened.name, outputs)
@@ -231,6 +235,23 @@ def _fused(
         rows = inputs.shape[0]
         y = tf.reshape(y, [-1 if rows is None else rows, channels])
     return y, mean, variance
+
+
+def _normalize_again(
+    x: tf.Tensor, variables: Variables, mean: tf.Tensor, variance: tf.Tensor, epsilon: float
+) -> again.Compute:
+    """How the outputs follow from the inputs [N, H, W, C] and their statistics; variance is the unbiased one."""
+    channels = x.shape[-1]
+    scale = tf.ones([channels]) if variables.gamma is None else tf.convert_to_tensor(variables.gamma)
+    offset = tf.zeros([channels]) if variables.beta is None else tf.convert_to_tensor(variables.beta)
+
+    def compute(gradient: tf.Tensor) -> tf.Tensor:
+        (held,) = again.after(gradient, x)
+        count = shared_norm.values_a_channel(x)
+        biased = variance * (tf.maximum(count - 1.0, 1.0) / count)
+        return shared_norm.normalise(held, scale, offset, mean, biased, epsilon)
+
+    return compute
 
 
 def _compose(

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import parts
+from zoo.layers import again, parts
 from zoo.layers.geometry import Padding, Pair, check_window, paddings, pair
 from zoo.layers.initializers import (
     constant_initializer,
@@ -186,14 +186,15 @@ def _convolve(
             return tf.concat([_convolve(a, b, strides, rates, padding, explicit, layout, 1) for a, b in split], axis=3)
         if not _one_dnn(x.dtype):
             return tf.nn.convolution(x, weights, padding=padding, dilations=rates)
-    return tf.raw_ops.Conv2D(
-        input=x,
-        filter=weights,
-        strides=[1, *strides, 1],
-        padding=padding,
-        explicit_paddings=explicit,
-        dilations=[1, *rates, 1],
-    )
+    how_to = {
+        "strides": [1, *strides, 1],
+        "padding": padding,
+        "explicit_paddings": explicit,
+        "dilations": [1, *rates, 1],
+    }
+    if again.how(x) is not None:
+        return again.conv2d(x, weights, **how_to)
+    return tf.raw_ops.Conv2D(input=x, filter=weights, **how_to)
 
 
 def _one_dnn(dtype: tf.DType) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.layers import again
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
 Initializer = Callable[..., Any] | None
@@ -194,7 +195,8 @@ def finish(
             biases = tf.cast(biases, outputs.dtype)
         outputs = tf.raw_ops.BiasAdd(value=outputs, bias=biases, data_format=data_format)
     if activation_fn is not None:
-        outputs = activation_fn(outputs)
+        recomputed = activation_fn is tf.nn.relu and again.how(outputs) is not None
+        outputs = again.relu(outputs) if recomputed else activation_fn(outputs)
     return collect(outputs_collections, alias, outputs) if outputs_collections else outputs
 
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo import layers
-from zoo.scoping import add_arg_scope, variable_scope
+from zoo.layers import again
+from zoo.scoping import add_arg_scope, arg_scope, variable_scope
 
 
 class Conv(NamedTuple):
@@ -85,30 +86,44 @@ def block_8(scope: str, fork: str) -> Mixed:
 
 
 @add_arg_scope
-def average_3x3(net: tf.Tensor, *, count_include_pad: bool = False, scope: str | None = None) -> tf.Tensor:
+def average_3x3(
+    net: tf.Tensor, *, count_include_pad: bool = False, recompute: bool = False, scope: str | None = None
+) -> tf.Tensor:
     """Averages 3 x 3 neighbours at stride 1, keeping the size.
 
     Args:
         net: [N, H, W, C].
         count_include_pad: False divides by the pixels inside the image (TensorFlow); True by 9 (torchvision).
+        recompute: A convolution behind it averages again for its gradient and does not keep the averages.
         scope: Name of the ops.
 
     Returns:
         [N, H, W, C].
     """
-    if not count_include_pad:
-        return layers.avg_pool2d(net, [3, 3], stride=1, padding="SAME", scope=scope)
-    padded = tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]])
-    return layers.avg_pool2d(padded, [3, 3], stride=1, padding="VALID", scope=scope)
+
+    def average(x: tf.Tensor) -> tf.Tensor:
+        if not count_include_pad:
+            return layers.avg_pool2d(x, [3, 3], stride=1, padding="SAME", scope=scope)
+        padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        return layers.avg_pool2d(padded, [3, 3], stride=1, padding="VALID", scope=scope)
+
+    outputs = average(net)
+    if recompute:
+        again.mark(outputs, lambda gradient: average(*again.after(gradient, net)))
+    return outputs
 
 
-def apply_stage(net: tf.Tensor, stage: Conv | Pool | Fork | Mixed, widen: Callable[[int], int] = int) -> tf.Tensor:
+def apply_stage(
+    net: tf.Tensor, stage: Conv | Pool | Fork | Mixed, widen: Callable[[int], int] = int, relu_last: bool = False
+) -> tf.Tensor:
     """Applies one entry of a table under its variable scope.
 
     Args:
         net: [N, H, W, C].
         stage: A convolution, a pooling, a fork, or a block (``Mixed``) of parallel branches.
         widen: From a table's depth to the depth that is used.
+        relu_last: Makes a block's last ReLUs one, behind the concatenation: the same numbers, and in training each
+            branch's output need not be kept beside the concatenation of all.
 
     Returns:
         [N, H', W', C']; a fork or block concatenates its outputs along the channels.
@@ -123,9 +138,13 @@ def apply_stage(net: tf.Tensor, stage: Conv | Pool | Fork | Mixed, widen: Callab
             return average_3x3(net, scope=scope)
         case Fork(convs):
             return tf.concat([apply_stage(net, conv, widen) for conv in convs], 3)
+    last = {"activation_fn": None} if relu_last else {}
     with variable_scope(stage.scope):
         outputs = []
         for i, branch in enumerate(stage.branches):
             with variable_scope(f"Branch_{i}"):
-                outputs.append(functools.reduce(lambda x, step: apply_stage(x, step, widen), branch, net))
-        return tf.concat(outputs, 3)
+                inside = functools.reduce(lambda x, step: apply_stage(x, step, widen), branch[:-1], net)
+                with arg_scope([layers.conv2d], **last):
+                    outputs.append(apply_stage(inside, branch[-1], widen))
+        joined = tf.concat(outputs, 3)
+        return tf.nn.relu(joined) if relu_last else joined

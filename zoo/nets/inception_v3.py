@@ -65,6 +65,7 @@ def inception_arg_scope(
     batch_norm_epsilon: float = 0.001,
     batch_norm_scale: bool = False,
     count_include_pad: bool = False,
+    recompute: bool = False,
 ) -> contextlib.AbstractContextManager[object]:
     """Opens the defaults of the network's layers: He initial weights, L2, batch norm and ReLU after each convolution.
 
@@ -75,6 +76,7 @@ def inception_arg_scope(
         batch_norm_epsilon: Added to the variance.
         batch_norm_scale: Whether batch norm has a gamma; the released weights have none.
         count_include_pad: Average pooling as torchvision's, see ``average_3x3``.
+        recompute: Computes ReLUs again in the backward pass, see ``layers.batch_norm``.
 
     Returns:
         A context manager.
@@ -84,6 +86,7 @@ def inception_arg_scope(
         "epsilon": batch_norm_epsilon,
         "scale": batch_norm_scale,
         "is_training": is_training,
+        "recompute": recompute,
     }
     stack = contextlib.ExitStack()
     stack.enter_context(
@@ -96,7 +99,7 @@ def inception_arg_scope(
         )
     )
     stack.enter_context(arg_scope([layers.dropout], is_training=is_training))
-    stack.enter_context(arg_scope([average_3x3], count_include_pad=count_include_pad))
+    stack.enter_context(arg_scope([average_3x3], count_include_pad=count_include_pad, recompute=recompute))
     return stack
 
 
@@ -117,6 +120,7 @@ def inception_arg_scope(
             ({"num_classes": 0}, {"trainable": 21_768_352, "total": 21_802_784}),
         ),
         inputs=lambda options: (299, 299, options.get("in_channels", 3)),
+        computing=("batch_norm_epsilon", "count_include_pad"),
     )
 )
 def inception_v3(
@@ -137,6 +141,7 @@ def inception_v3(
     batch_norm_epsilon: float = 0.001,
     batch_norm_scale: bool = False,
     count_include_pad: bool = False,
+    memory: str = "recompute",
     scope: str = "InceptionV3",
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Inception-v3: 5.7 billion multiply-adds for a 299 x 299 image, 2048 features, an auxiliary head for training.
@@ -158,6 +163,8 @@ def inception_v3(
         batch_norm_epsilon: Added to the variance.
         batch_norm_scale: Whether batch norm has a gamma (torchvision's weights do).
         count_include_pad: Average pooling in the blocks counts the padding, as torchvision's.
+        memory: What training keeps for the backward pass: "store" everything, or "recompute" the ReLUs inside the
+            blocks, which then are not kept; both give the same gradients.
         scope: Variable scope of the network.
 
     Returns:
@@ -174,6 +181,8 @@ def inception_v3(
         raise ValueError(f"depth_multiplier must be above 0. Received: {depth_multiplier}")
     if final_endpoint is not None and final_endpoint not in END_POINTS:
         raise ValueError(f"final_endpoint must be one of {', '.join(END_POINTS)}. Received: {final_endpoint!r}")
+    if memory not in ("store", "recompute"):
+        raise ValueError(f"memory must be 'store' or 'recompute'. Received: {memory!r}")
     aux_classes = num_classes if aux_logits and final_endpoint is None else None
     _check_images(images, in_channels, 107 if aux_classes else 75)
 
@@ -190,11 +199,12 @@ def inception_v3(
             batch_norm_epsilon=batch_norm_epsilon,
             batch_norm_scale=batch_norm_scale,
             count_include_pad=count_include_pad,
+            recompute=is_training is True and memory == "recompute",
         ),
     ):
         net = images
         for stage in STAGES:
-            net = end_points[stage.scope] = apply_stage(net, stage, widen)
+            net = end_points[stage.scope] = apply_stage(net, stage, widen, relu_last=is_training is True)
             if stage.scope == final_endpoint:
                 return net, end_points
         if aux_classes:

@@ -1,0 +1,92 @@
+"""ReLUs behind batch norms that are computed again in the backward pass, so that training does not keep them.
+
+A convolution's gradient needs its input, and ReLU's its output. Behind a batch norm both follow from what the batch
+norm keeps anyway: y = max(0, gamma (x - mean) / sqrt(variance + epsilon) + beta). Nothing here writes to a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+_MARK = "_zoo_again"
+Compute = Callable[[tf.Tensor], tf.Tensor]
+
+
+def mark(tensor: tf.Tensor, compute: Compute) -> None:
+    """Says how a tensor is computed again: ``compute(gradient)`` gives it once that gradient is there."""
+    setattr(tensor, _MARK, compute)
+
+
+def how(tensor: tf.Tensor) -> Compute | None:
+    """Returns how a tensor is computed again; None for one that is kept."""
+    return getattr(tensor, _MARK, None)
+
+
+def after(gradient: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the tensors again, not before a gradient is there: otherwise they would be computed in advance."""
+    with tf.control_dependencies([gradient]):
+        return [tf.identity(tensor) for tensor in tensors]
+
+
+def relu(inputs: tf.Tensor) -> tf.Tensor:
+    """ReLU of a marked tensor; its output is marked, and not kept for its gradient.
+
+    Args:
+        inputs: A tensor for which ``how`` is not None.
+
+    Returns:
+        A tensor of the same shape.
+    """
+    compute_input = how(inputs)
+    held: list[tf.Tensor] = []
+
+    def compute(gradient: tf.Tensor) -> tf.Tensor:
+        if tf.executing_eagerly():
+            return tf.nn.relu(compute_input(gradient))  # type: ignore[misc]
+        if not held or held[0].graph is not gradient.graph:  # its users share one
+            held[:] = [tf.nn.relu(compute_input(gradient))]  # type: ignore[misc]
+        return held[0]
+
+    @tf.custom_gradient
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
+        return tf.nn.relu(x), lambda dy: tf.raw_ops.ReluGrad(gradients=dy, features=compute(dy))
+
+    outputs = run(inputs)
+    outputs.set_shape(inputs.shape)
+    mark(outputs, compute)
+    return outputs
+
+
+def conv2d(inputs: tf.Tensor, weights: Any, **how_to: Any) -> tf.Tensor:
+    """A convolution of a marked tensor, which is computed again for the gradient of the kernel.
+
+    Args:
+        inputs: [N, H, W, C], a tensor for which ``how`` is not None.
+        weights: [height, width, C, D].
+        how_to: The other arguments of ``tf.raw_ops.Conv2D``.
+
+    Returns:
+        [N, H', W', D].
+    """
+    compute = how(inputs)
+
+    @tf.custom_gradient
+    def run(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
+        size = tf.shape(x)
+
+        def grad(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            dx = tf.raw_ops.Conv2DBackpropInput(input_sizes=size, filter=kernel, out_backprop=dy, **how_to)
+            dkernel = tf.raw_ops.Conv2DBackpropFilter(
+                input=compute(dy),  # type: ignore[misc]
+                filter_sizes=kernel.shape,
+                out_backprop=dy,
+                **how_to,
+            )
+            return dx, dkernel
+
+        return tf.raw_ops.Conv2D(input=x, filter=kernel, **how_to), grad
+
+    return run(inputs, tf.convert_to_tensor(weights))
