@@ -53,6 +53,8 @@ class NetSpec:
         variants: Other published settings: pairs of options and their ``published_params``.
         inputs: Input of the model for given options, where it is not ``input_size``: a function from the options
             (a dict) to a shape without batch or a structure of ``tf.TensorSpec``.
+        computing: Options that change what is computed but no variable's name or shape, such as an activation: weights
+            that come with zoo are refused by a model with others.
         builder: The registered ``Net``; set by ``register_net``.
     """
 
@@ -65,6 +67,7 @@ class NetSpec:
     preprocessing: "Preprocessing | None" = None
     variants: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]] = ()
     inputs: Callable[[Mapping[str, Any]], Any] | None = None
+    computing: Sequence[str] = ()
     builder: "Net | None" = field(default=None, repr=False, compare=False)
 
     def input_shape(self, options: Mapping[str, Any] | None = None) -> Any:

@@ -1,5 +1,6 @@
 """Formats are told by content; damaged and hostile files are refused with a clear error."""
 
+import hashlib
 import json
 import pickle
 import struct
@@ -80,6 +81,22 @@ def test_damaged_files_are_errors(tmp_path):
     (tmp_path / "cut.safetensors").write_bytes(whole[:-8])
     with pytest.raises(ValueError, match=r"cut.safetensors is damaged"):
         open_weights(tmp_path / "cut.safetensors")
+
+
+def test_a_card_beside_a_path_is_held_to_its_sha256(tmp_path):
+    path, card = tmp_path / "a.safetensors", tmp_path / "a.json"
+    safetensors.numpy.save_file({"N/weights": np.ones(4, np.float32)}, path)
+    right = hashlib.sha256(path.read_bytes()).hexdigest()
+    card.write_text(json.dumps({"net": "n", "sha256": right}))
+    assert open_weights(path).own_card.net == "n"
+    card.write_text(json.dumps({"net": "n"}))  # a card without a hash promises nothing
+    assert open_weights(path).own_card.net == "n"
+    card.write_text(json.dumps({"net": "n", "sha256": "0" * 64}))
+    with pytest.raises(ValueError, match=rf"its SHA-256 is {right}, but its card .*a.json says 0000.*changed or"):
+        open_weights(path)
+    card.write_text("[1, 2")
+    with pytest.raises(ValueError, match=r"a.json beside the weights is no card"):
+        open_weights(path)
 
 
 def test_pickled_code_is_never_run(tmp_path):

@@ -80,6 +80,7 @@ _POOLINGS = {"max": layers.max_pool2d, "average": layers.avg_pool2d}
             ({"variant": "slim"}, {"trainable": 3_274_634, "total": 3_274_634}),
         ),
         inputs=lambda options: (28, 28, 1) if options.get("variant") == "slim" else (32, 32, 1),
+        computing=("activation", "pooling", "variant"),
     )
 )
 def lenet5(

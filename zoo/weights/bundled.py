@@ -5,7 +5,6 @@ of the weights file, ``licence`` and ``versions``.
 """
 
 import hashlib
-import inspect
 import json
 import os
 from collections.abc import Mapping
@@ -74,17 +73,19 @@ def load(model: "Model", net: str, name: str) -> None:
             f"{path}: its SHA-256 is {found}, but its card says {about['sha256']}: the file was changed or damaged. "
             "Install scoped-zoo again."
         )
-    _check_options(model, about["options"], f"{net} weights {name!r}")
+    _check_options(model, net, about["options"], f"{net} weights {name!r}")
     assign(model, safetensors.numpy.load(content), f"{net} weights {name!r} (made with options {about['options']})")
 
 
-def _check_options(model: "Model", made_with: Mapping[str, Any], what: str) -> None:
+def _check_options(model: "Model", net: str, made_with: Mapping[str, Any], what: str) -> None:
     """Raises ValueError when an option that changes what is computed is not the one the weights were made with."""
-    parameters = inspect.signature(model.network).parameters
-    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-    for option, default in defaults.items():
-        wanted, given = made_with.get(option, default), model.options.get(option, default)
-        if option in ("activation", "pooling", "variant") and wanted != given:
+    from zoo.registry import get_net
+
+    network = get_net(net)
+    defaults = network.options()
+    for option in network.spec.computing:
+        wanted, given = (options.get(option, defaults[option]) for options in (made_with, model.options))
+        if wanted != given:
             raise ValueError(
                 f"{what} were made with {option}={wanted!r}. Received: {option}={given!r}. "
                 "Build the model with the same."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import struct
@@ -162,10 +163,26 @@ def _open_safetensors(path: str) -> WeightFile:
     tensors, metadata = read_safetensors(path)
     if is_torch_state(list(tensors)):
         return WeightFile(path, "safetensors", "torchvision", units=units_from_torch(tensors))
-    beside = Path(path).with_suffix(".json")
-    words = metadata.get("zoo") or (beside.read_text(encoding="utf-8") if beside.is_file() else None)
-    card = Card.from_dict(json.loads(words)) if words else None
+    card = Card.from_dict(json.loads(metadata["zoo"])) if "zoo" in metadata else _card_beside(path)
     return WeightFile(path, "safetensors", card.format if card else "zoo", names=tensors, own_card=card)
+
+
+def _card_beside(path: str) -> Card | None:
+    """The card in a JSON file of the same name, None without; weights that are not the card's are refused."""
+    beside = Path(path).with_suffix(".json")
+    if not beside.is_file():
+        return None
+    try:
+        card = Card.from_dict(json.loads(beside.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{beside} beside the weights is no card: {error}. Repair it, or move it away.") from error
+    found = hashlib.sha256(Path(path).read_bytes()).hexdigest() if card.sha256 else ""
+    if found != card.sha256:
+        raise ValueError(
+            f"{path}: its SHA-256 is {found}, but its card {beside} says {card.sha256}: the weights were changed or "
+            "damaged, or the card belongs to others. Get both again, or move the card away."
+        )
+    return card
 
 
 def _open_tfjs(path: str) -> WeightFile:
