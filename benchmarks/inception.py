@@ -106,10 +106,10 @@ def memory(pairs: int, batch: int) -> list[dict[str, Any]]:
             said = subprocess.run(command, check=True, capture_output=True, text=True)
             peaks.append([float(word) for word in said.stdout.split()[-2:]])
     rows = []
-    for i, what in enumerate(("TensorFlow's allocator", "growth of resident memory")):
+    for i, measured in enumerate(("TensorFlow's allocator", "growth of resident memory")):
         ours, theirs = ([peaks[i] for peaks in found[name]] for name in ("zoo", "keras"))
         ratios = {key: value for key, value in Paired(ours, theirs).row().items() if not key.endswith("_ms")}
-        what = f"peak of 3 train steps, {what}"
+        what = f"peak of 3 train steps, {measured}"
         rows.append({"what": what, "batch": batch, "ours_mib": median(ours), "theirs_mib": median(theirs), **ratios})
     return rows
 

@@ -91,6 +91,8 @@ def batch_norm(
       adjustment: function of the inputs' shape to (scale, bias), applied to the normalized values in training.
       synchronized: in a replica of tf.distribute or a tower, take the statistics over all of them, default as these
         are set.
+      recompute: in training with the fused kernel, a ReLU and a convolution that follow compute the normalized values
+        again for their gradients and do not keep them: less memory for some time; default False.
 
     Returns:
       Tensor of the shape and type of the inputs.
