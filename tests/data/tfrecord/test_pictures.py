@@ -11,6 +11,8 @@ from PIL import Image
 from zoo.data import images, tfrecord
 from zoo.data.scan import scan_images
 from zoo.data.tfrecord import DamagedRecordError, Manifest, count_records, verify_file, verify_shard
+from zoo.data.tfrecord.files import RecordFile
+from zoo.data.tfrecord.pictures import label_range
 
 
 def noise(seed, **options):
@@ -292,3 +294,30 @@ def test_grey_and_transparent_pictures_have_three_channels(tmp_path):
         tmp_path / "y.tfrecord", batch_size=1, label_offset=0, num_classes=2, background=(1, 2, 3)
     )
     assert (next(iter(stream(0)))[0].numpy() == [1, 2, 3]).all()
+
+
+def test_reading_the_labels_keeps_no_records(tmp_path):
+    """A batch of a thousand pictures, and the next one while it is made, once took two times 200 MB."""
+    with tf.io.TFRecordWriter(str(tmp_path / "x.tfrecord")) as writer:
+        for number in range(600):
+            features = {
+                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[bytes(200_000)])),
+                "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[3 + number % 7])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+    files = [RecordFile.at(tmp_path / "x.tfrecord")]
+    label_range(files)  # what TensorFlow loads at the first use is not counted
+
+    def resident(field):
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) / 1024 for line in status if line.startswith(field))
+
+    try:
+        with open("/proc/self/clear_refs", "w") as peak:
+            peak.write("5")  # the peak starts anew
+    except OSError as error:
+        pytest.skip(f"the peak of resident memory cannot be reset here: {error}")
+    before = resident("VmRSS")
+    assert label_range(files) == (3, 9)
+    assert resident("VmHWM") - before < 60

@@ -9,7 +9,7 @@ import tensorflow as tf
 from zoo.data.decode import decode_image
 from zoo.data.stream import Stream, prepare_picture
 from zoo.data.tfrecord import framing
-from zoo.data.tfrecord.files import RecordFile, record_stream, records
+from zoo.data.tfrecord.files import BLOCK, RecordFile, record_stream, records
 from zoo.data.tfrecord.manifest import NAME, Manifest
 
 _LABEL = {"image/class/label": tf.io.FixedLenFeature((), tf.int64)}
@@ -121,9 +121,13 @@ def image_stream(
 
 
 def label_range(files: Sequence[RecordFile]) -> tuple[int, int]:
-    """Returns the smallest and largest label in the files; reads all records and decodes none."""
+    """Returns the smallest and largest label in the files; reads all records, decodes none and keeps none."""
+
+    def parse(batch: tf.Tensor) -> tf.Tensor:
+        return tf.io.parse_example(batch, _LABEL)["image/class/label"]
+
     low, high = 2**62, -(2**62)
-    for batch in records(files, 0, shuffle=False, seed=0).batch(1024):
-        labels = tf.io.parse_example(batch, _LABEL)["image/class/label"]
+    # Few records at a time, for they are as large as pictures are; their labels in large batches.
+    for labels in records(files, 0, shuffle=False, seed=0).batch(BLOCK).map(parse).unbatch().batch(4096):
         low, high = min(low, int(tf.reduce_min(labels))), max(high, int(tf.reduce_max(labels)))
     return low, high
