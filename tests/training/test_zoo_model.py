@@ -32,7 +32,7 @@ def test_auxiliary_loss_of_an_end_point():
     model = make_model(keep_prob=1.0)
     before = {name: np.array(model.variable(name)) for name in model.variable_names}
     with tf.GradientTape() as tape:
-        outputs, ends, _ = model._run(tf.constant(inputs), True)
+        outputs, ends = model.outputs_and_end_points(tf.constant(inputs), training=True)
         losses = [tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x) for x in (outputs, ends["AuxLogits"])]
         total = tf.reduce_mean(losses[0] + 0.4 * losses[1]) + tf.add_n(model.losses)
     gradients = tape.gradient(total, [v.value for v in model.trainable_variables])

@@ -49,6 +49,19 @@ class BottleneckMixin:
         self.check_once(x)
         return keras.Model.predict(self, x, *args, **kwargs)
 
+    def outputs_and_end_points(self: Any, inputs: Any, training: bool = False) -> tuple[Any, dict[str, Any]]:
+        """Runs the network once and returns both parts of its result; what a call keeps of them is the first.
+
+        Args:
+          inputs: A batch of network inputs, of a built model.
+          training: Whether dropout and batch norm act as in training; also a bool tensor.
+
+        Returns:
+          The outputs as from a call, and the end points: name -> tensor.
+        """
+        outputs, end_points, _ = self._run(inputs, training)
+        return outputs, end_points
+
     def bottleneck(self: Any, inputs: Any) -> tf.Tensor:
         """Returns the pooled features, before dropout; warns about inputs in another range than the weights expect.
 

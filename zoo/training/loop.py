@@ -93,7 +93,8 @@ class Loop:
             position = (self.feed.epoch, self.feed.batch)
             self.folder.profile(self.step)
             count = self._count()
-            self.callbacks.on_train_batch_begin(self.feed.batch)
+            if self.options.callbacks:
+                self.callbacks.on_train_batch_begin(self.feed.batch)
             try:
                 result = self._call(count)
             except StopIteration:
@@ -195,13 +196,12 @@ class Loop:
 
     def _done(self) -> bool:
         steps, epochs = self.options.steps, self.options.epochs
-        reasons = {
-            "early stopping": self.monitor.exhausted,
-            "callback": bool(self.options.callbacks) and getattr(self.trainer.model, "stop_training", False),
-            "complete": (steps is not None and self.step >= steps)
-            or (epochs is not None and self.feed.epoch >= epochs),
-        }
-        self.stopped = next((reason for reason, holds in reasons.items() if holds), "")
+        if self.monitor.exhausted:
+            self.stopped = "early stopping"
+        elif self.options.callbacks and getattr(self.trainer.model, "stop_training", False):
+            self.stopped = "callback"
+        elif (steps is not None and self.step >= steps) or (epochs is not None and self.feed.epoch >= epochs):
+            self.stopped = "complete"
         return bool(self.stopped)
 
     def _metrics(self) -> dict[str, float]:
@@ -258,7 +258,8 @@ class Loop:
     def _save(self, wait: bool = False) -> None:
         self._drain()
         self.last["save"] = self.step
-        self.folder.save(variables_of(self.engine), self.state(), wait=wait)
+        if self.folder.checkpoints is not None:
+            self.folder.save(variables_of(self.engine), self.state(), wait=wait)
         self._saved_at = time.monotonic()
 
     def state(self) -> dict[str, Any]:

@@ -99,8 +99,8 @@ class Engine:
         replica_step = self._replica_step
         self._replica = tf.function(replica_step, autograph=False, jit_compile=True) if jit_compile else replica_step
         # Without autograph, as Keras' own fit: converting the source takes longer than tracing it.
-        self._given = tf.function(self._one, autograph=False, reduce_retracing=True)
-        self._single = tf.function(lambda iterator: self._one(iterator.get_next()), autograph=False)
+        self._given = tf.function(self._row, autograph=False, reduce_retracing=True)
+        self._single = tf.function(lambda iterator: self._row(iterator.get_next()), autograph=False)
         self._several = tf.function(self._many, autograph=False)
         self._observed = tf.function(self._observe, autograph=False)
         self._tested = tf.function(self._test, autograph=False)
@@ -118,15 +118,13 @@ class Engine:
             Losses of the steps done; they end at the first that is not finite.
         """
         if self.steps_per_call == 1:
-            losses, examples = self._single(iterator)
-            return StepResult(losses[tf.newaxis], examples)
+            return StepResult(*self._single(iterator))
         # One compiled function whatever the count: a run cut differently by resumes keeps its bits.
         return StepResult(*self._several(iterator, tf.constant(steps)))
 
     def train_on(self, batch: Any) -> StepResult:
         """Runs one training step on a batch, for data of unknown length."""
-        losses, examples = self._given(batch)
-        return StepResult(losses[tf.newaxis], examples)
+        return StepResult(*self._given(batch))
 
     def observe(self, iterator: Any) -> tuple[StepResult, Observation]:
         """Runs one training step and also returns what it looked like inside."""
@@ -165,6 +163,10 @@ class Engine:
         rate = self._set_rate()
         task, regularization, examples, _ = self.strategy.run(self._replica, args=(batch,))
         return self._finish(rate, task, regularization, examples)
+
+    def _row(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        losses, examples = self._one(batch)
+        return losses[tf.newaxis], examples  # here and not outside, where it would be a call of its own
 
     def _many(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def body(number: tf.Tensor, _: tf.Tensor, rows: tf.TensorArray, examples: tf.Tensor) -> tuple[Any, ...]:
@@ -298,8 +300,7 @@ class Engine:
     def _forward(self, inputs: Any, *, training: bool, extra: bool) -> tuple[Any, dict[str, Any]]:
         """Outputs, and by name what auxiliary losses and summaries may ask for."""
         if extra and hasattr(self.model, "end_points"):
-            outputs, end_points, _ = self.model._run(inputs, training)
-            return outputs, dict(end_points)
+            return self.model.outputs_and_end_points(inputs, training)
         outputs = self.model(inputs, training=training)
         if isinstance(outputs, Mapping):
             return outputs, dict(outputs)
