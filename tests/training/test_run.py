@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 from training.small import make_data, make_model, make_trainer, weights
 
+from zoo.data.stream import array_stream
 from zoo.training import ConfigChangedError, InterruptedRunError, NonFiniteLossError, read_checkpoint
 from zoo.training.journal import Journal
+from zoo.training.losses import softmax_cross_entropy
 from zoo.weights.tf1 import CheckpointNamesError
 
 
@@ -164,13 +166,19 @@ def test_early_stopping_and_the_best_model_also_after_a_resume(tmp_path):
 @pytest.mark.parametrize("steps_per_call", [1, 4])
 def test_nan_stops_and_says_where(tmp_path, steps_per_call):
     inputs, labels = make_data()
-    inputs[13] = np.nan
+    labels = np.minimum(labels, 1)
+    labels[13] = 2
+
+    def loss(labels, outputs):
+        values = softmax_cross_entropy(labels, outputs)
+        return tf.where(labels == 2, np.nan, values)
+
     with pytest.raises(NonFiniteLossError) as caught:
-        train(tmp_path, data=(inputs, labels), steps_per_call=steps_per_call)
+        train(tmp_path, data=(inputs, labels), steps_per_call=steps_per_call, loss=loss)
     text = str(caught.value)
     assert "numbers 13 of the arrays" in text
-    assert f"labels {labels[13]}" in text
-    assert "their inputs hold NaN or Inf" in text
+    assert "labels 2" in text
+    assert "their inputs are finite" in text
     assert "learning rate 0.1, epoch 1, batch" in text
     step = int(text.split("at step ")[1].split(" ", maxsplit=1)[0])
     batch = int(text.split("batch ")[1].split(")", maxsplit=1)[0])
@@ -179,6 +187,57 @@ def test_nan_stops_and_says_where(tmp_path, steps_per_call):
     assert good.state["step"] < step
     assert all(np.isfinite(array).all() for array in good.arrays.values())
     assert str(good.path) in text
+
+
+def test_nan_in_a_stream_stops_and_says_where(tmp_path):
+    inputs, labels = make_data()
+    inputs[13] = np.nan
+    with pytest.raises(NonFiniteLossError, match="their inputs hold NaN or Inf"):
+        train(tmp_path, data=array_stream(inputs, labels, batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (np.where(np.arange(40)[:, None] == 13, np.inf, x), y), "1 of 40 inputs hold NaN .* number 13"),
+        (
+            lambda x, y: (x, y + (np.arange(40) == 5) * 9),
+            r"0\.\.2 for 3 classes; 1 of 40 do not, the first is number 5",
+        ),
+        (lambda x, y: (x, y - 1), r"labels lie in 0\.\.2"),
+        (lambda x, y: (x, y.astype("float32")), "whole numbers from 0; received float32"),
+        (lambda x, y: (x, y, np.where(y == 1, np.nan, 1.0)), "weights hold NaN"),
+    ],
+)
+@pytest.mark.parametrize("part", ["training", "validation"])
+def test_arrays_are_looked_at_before_the_first_step(tmp_path, change, message, part):
+    good, bad = make_data(), change(*make_data())
+    data, validation = (bad, good) if part == "training" else (good, bad)
+    with pytest.raises(ValueError, match=f"{part} data: .*{message}"):
+        make_trainer().fit(data, validation=validation, epochs=1, folder=tmp_path / "run", progress="none")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"progress": "dots"}, "progress must be auto"),
+        ({"summaries": "some"}, "some"),
+        ({"checkpoint_minutes": -1.0}, "checkpoint_minutes"),
+        ({"keep": 0}, "keep must be at least 1"),
+        (
+            {"validation": make_data(), "monitor": "val_accurracy"},
+            "'val_accurracy' is not measured; measured are val_acc",
+        ),
+        ({"patience": 2}, "patience needs validation data"),
+        ({"validate_every": 2}, "validate_every needs validation data"),
+        ({"profile": (5, 3)}, "profile must be"),
+    ],
+)
+def test_a_refused_option_leaves_nothing(tmp_path, option, message):
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path / "run", fit=option)
+    assert not (tmp_path / "run").exists()
 
 
 def test_too_high_a_rate_says_so(tmp_path):

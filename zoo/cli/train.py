@@ -188,10 +188,6 @@ def train(
         config={"net": net, "data": data, "split": split, "validation": validation, "augment": augment},
     )
     folder = out or Path("runs") / f"{net}-{Path(data).name}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise type(error)(f"--out {folder} cannot be written: {error.strerror or error}") from error
     _refuse_other_files(folder)
     if find_lr:
         _find_lr(trainer, found.train, folder)
@@ -260,6 +256,10 @@ def _schedule(name: str, rate: float, warmup_steps: int, epochs: int, batches: i
 
 def _refuse_other_files(folder: Path) -> None:
     """Raises FileExistsError for a folder that holds files and no run: nothing of the user's is written over."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"--out {folder} is a file. Choose an empty or a new folder.")
     names = {path.name for path in folder.iterdir()}
     if any(name.startswith("model.ckpt-") for name in names):
         return
@@ -278,6 +278,7 @@ def _find_lr(trainer: Any, stream: Any, folder: Path) -> None:
     from zoo.training import find_learning_rate
 
     found = find_learning_rate(trainer, stream)
+    folder.mkdir(parents=True, exist_ok=True)
     found.write(folder / "lr_finder.csv")
     picture = found.plot(folder / "lr_finder.png")
     typer.echo(

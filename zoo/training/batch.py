@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -32,3 +33,64 @@ def named(structure: Any) -> dict[str, Any]:
         return {str(name): tensor for name, tensor in structure.items() if tf.is_tensor(tensor)}
     flat = tf.nest.flatten(structure)
     return {f"{number}" if len(flat) > 1 else "main": tensor for number, tensor in enumerate(flat)}
+
+
+def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> None:
+    """Looks at data in memory before the first step; other data is left alone, for it may take hours to read.
+
+    Args:
+        data: what a trainer was given; only an array or a tuple of (inputs, labels[, weights]) is looked at.
+        what: what to call it in messages.
+        logits: shape of the outputs when the loss takes class numbers, else None.
+
+    Raises:
+        ValueError: NaN or Inf, labels that are no whole numbers, or labels outside 0..classes - 1.
+    """
+    if not isinstance(data, tuple | list | np.ndarray | tf.Tensor):
+        return
+    inputs, labels, weights = unpack(data)
+    for name, part in (("inputs", inputs), ("labels", labels), ("weights", weights)):
+        for array in [] if part is None else map(np.asarray, tf.nest.flatten(part)):
+            bad = _not_finite(array)
+            if len(bad):
+                raise ValueError(
+                    f"{what}: {len(bad)} of {len(array)} {name} hold NaN or Inf, the first is number {bad[0]}; repair "
+                    "them or leave them out"
+                )
+    if labels is not None and logits is not None and logits.rank is not None and not tf.nest.is_nested(labels):
+        _check_class_numbers(np.asarray(labels), what, logits)
+
+
+def output_shape(model: Any) -> tf.TensorShape | None:
+    """Returns the shape of a built model's only output; None when there are several or it does not say."""
+    outputs = getattr(getattr(model, "book", None), "output_specs", None)
+    if outputs is None:
+        outputs = getattr(model, "outputs", None)
+    if isinstance(outputs, list | tuple) and len(outputs) == 1:
+        outputs = outputs[0]
+    return tf.TensorShape(outputs.shape) if hasattr(outputs, "shape") else None
+
+
+def _not_finite(array: np.ndarray, rows: int = 4096) -> np.ndarray:
+    """Numbers of the examples with NaN or Inf; a few thousand at a time, so that no second copy is made."""
+    if array.dtype.kind != "f" or array.ndim == 0:
+        return np.array([], int)
+    parts = (array[start : start + rows] for start in range(0, len(array), rows))
+    return np.flatnonzero(~np.concatenate([np.isfinite(part).reshape(len(part), -1).all(1) for part in parts] or [[]]))
+
+
+def _check_class_numbers(labels: np.ndarray, what: str, logits: tf.TensorShape) -> None:
+    classes, one_more = logits[-1], labels.ndim == logits.rank and labels.shape[-1] == 1 != logits[-1]
+    if classes is None or not (labels.ndim == logits.rank - 1 or one_more):
+        return  # probabilities
+    if labels.dtype.kind not in "iub":
+        raise ValueError(
+            f"{what}: labels are class numbers, whole numbers from 0; received {labels.dtype}. Convert them with "
+            "labels.astype('int64')"
+        )
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        raise ValueError(
+            f"{what}: labels lie in 0..{classes - 1} for {classes} classes; {len(wrong)} of {labels.size} do not, the "
+            f"first is number {wrong[0]} with {labels.reshape(-1)[wrong[0]]}"
+        )

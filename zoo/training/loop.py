@@ -45,6 +45,7 @@ class Loop:
         self.trainer, self.feed, self.tests, self.options = trainer, feed, tests, run
         self.engine = trainer.build(feed.element_spec)
         self.monitor = Monitor(run.monitor, run.mode, run.patience, run.min_delta)
+        self._check_options()
         self.step, self.rate, self.stopped = int(self.engine.step.numpy()), 0.0, ""
         self.line_sums, self.epoch_sums = Sums(), Sums()
         self.last = {"log": self.step, "validation": self.step, "save": -1, "epoch_end": self.step}
@@ -79,6 +80,16 @@ class Loop:
         self.trainer.position = (self.feed.epoch, self.feed.batch)
         self.callbacks.on_train_end(self.results)
         return History(lines, self.monitor.best_step, self.monitor.best, self.stopped, self.step)
+
+    def _check_options(self) -> None:
+        """Refuses what would be noticed late, before anything is written."""
+        if self.tests is None:
+            for name in ("patience", "validate_every"):
+                if getattr(self.options, name) is not None:
+                    raise ValueError(f"{name} needs validation data; give fit validation=, or leave {name} out")
+            return
+        names = ["loss", "regularization_loss", *(metric.name for metric in self.engine.validation_metrics)]
+        self.monitor.check([f"val_{name}" for name in names])
 
     # The loop.
 

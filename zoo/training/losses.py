@@ -131,6 +131,16 @@ class TaskLoss:
             )
         return outputs[left[0]]
 
+    @property
+    def takes_class_numbers(self) -> bool:
+        """Whether the labels may be class numbers: one loss, softmax_cross_entropy or Keras' sparse one."""
+        if self._by_output is not None:
+            return False
+        if getattr(self._one, "zoo_name", None) == SOFTMAX:
+            return True
+        sparse = keras.losses.SparseCategoricalCrossentropy
+        return isinstance(self._one, sparse) or self._one is keras.losses.sparse_categorical_crossentropy
+
     def describe(self) -> dict[str, Any]:
         """Returns JSON values for a run's configuration."""
         losses = self._by_output or {"loss": self._one}

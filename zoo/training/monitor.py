@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,11 @@ class Monitor:
         """Whether patience has run out."""
         return self.patience is not None and self.worse >= self.patience
 
+    def check(self, measured: Iterable[str]) -> None:
+        """Raises ValueError when the followed value is not among the names."""
+        if self.name not in (names := sorted(measured)):
+            raise ValueError(f"the monitored '{self.name}' is not measured; measured are {', '.join(names)}")
+
     def update(self, step: int, values: Mapping[str, Any]) -> bool:
         """Takes a validation's values.
 
@@ -66,8 +71,7 @@ class Monitor:
         Raises:
             ValueError: the followed value is not among them.
         """
-        if self.name not in values:
-            raise ValueError(f"the monitored '{self.name}' is not measured; measured are {', '.join(sorted(values))}")
+        self.check(values)
         value = float(values[self.name])
         sign = 1.0 if self.smaller_is_better else -1.0
         if math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from zoo.training.step import REGULARIZATION, TASK
+from zoo.training.watch import SHOWN
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -85,6 +86,10 @@ class RunOptions:
                 raise ValueError(f"{name} must be at least 1, received {value}")
         if self.resume not in (True, False, "auto"):
             raise ValueError(f"resume must be True, False or 'auto', received {self.resume!r}")
+        if self.checkpoint_minutes is not None and self.checkpoint_minutes < 0:
+            raise ValueError(f"checkpoint_minutes must be at least 0, received {self.checkpoint_minutes}")
+        if self.progress not in SHOWN:
+            raise ValueError(f"progress must be {', '.join(SHOWN[:-1])} or {SHOWN[-1]}, received {self.progress!r}")
         if self.profile is not None and not 0 < self.profile[0] <= self.profile[1]:
             raise ValueError(f"profile must be (first step, last step), received {self.profile}")
 

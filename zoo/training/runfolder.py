@@ -74,8 +74,13 @@ class RunFolder:
         """
         if self.path is None or self.checkpoints is None or self.journal is None:
             return []
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise type(error)(f"run folder {self.path} cannot be written: {error.strerror or error}") from error
         self.checkpoints.remove_unfinished()
         found = self.checkpoints.newest()
         if found is None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from zoo.data.stream import as_stream
 from zoo.training.averages import ExponentialMovingAverage
-from zoo.training.batch import unpack
+from zoo.training.batch import check_arrays, output_shape, unpack
 from zoo.training.checkpoint import to_numpy
 from zoo.training.feed import Feed
 from zoo.training.loop import Loop
@@ -138,7 +138,8 @@ class Trainer:
             What was measured, line by line, also before a resume.
 
         Raises:
-            ValueError: neither or both lengths, or data that contradicts the settings.
+            ValueError: neither or both lengths, data that contradicts the settings, or arrays with NaN, Inf or labels
+                that are no class numbers.
             NonFiniteLossError: the loss became NaN or Inf.
             ConfigChangedError: the folder's run has another configuration.
             InterruptedRunError: SIGTERM or Ctrl-C; the state is saved. A `SystemExit`.
@@ -155,6 +156,9 @@ class Trainer:
             steps_per_epoch=run.steps_per_epoch,
         )
         self.build(feed.element_spec)
+        logits = output_shape(self.model) if self.task.takes_class_numbers else None
+        check_arrays(data, "training data", logits)
+        check_arrays(validation, "validation data", logits)
         tests = None if validation is None else self._tests(validation, feed.global_batch)
         return Loop(self, feed, tests, run).run()
 

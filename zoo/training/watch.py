@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+SHOWN = ("auto", "bar", "lines", "none")
 _SHOWN_LAST = ("epoch", "step", "kind", "seconds", "regularization_loss", "task_loss", "val_regularization_loss")
 
 
@@ -44,8 +45,8 @@ class Watch:
         seconds: float = 60.0,
         console: Console | None = None,
     ) -> None:
-        if show not in ("auto", "bar", "lines", "none"):
-            raise ValueError(f"progress must be auto, bar, lines or none, received '{show}'")
+        if show not in SHOWN:
+            raise ValueError(f"progress must be {', '.join(SHOWN[:-1])} or {SHOWN[-1]}, received '{show}'")
         self.console = console or Console(stderr=True)
         self.show = ("bar" if self.console.is_terminal else "lines") if show == "auto" else show
         self.total, self.seconds, self._first = total, seconds, first
