@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.parallel.gradients import sum_gradients
+from zoo.parallel.gradients import merge_rows, sum_gradients
 from zoo.parallel.placement import Where, placement
 from zoo.parallel.towers import Share, Towers
 from zoo.scoping import in_graph
@@ -141,6 +141,8 @@ def build_towers(
         if clip_norm is not None:
             sets = [tf.clip_by_global_norm(gradients, clip_norm)[0] for gradients in sets]
         pairs = [[(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None] for gradients in sets]
+        if not graph:
+            pairs = [[(merge_rows(g), v) for g, v in chosen] for chosen in pairs]
         updates = _updates_of_tower_0(added(_KEYS.UPDATE_OPS), towers.count) if graph else []
         ops = []
         with tf.control_dependencies(updates if graph else []):

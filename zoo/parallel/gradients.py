@@ -42,6 +42,18 @@ def _sum(parts: list[Any]) -> Any:
     return tf.add_n([tf.convert_to_tensor(part) for part in parts])
 
 
+def merge_rows(gradient: Any) -> Any:
+    """Adds up the rows that a sparse gradient names more than once; a dense one comes back as it is.
+
+    Keras' optimizers need that: they square every named row by itself, but the square of a sum is another number.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
 def scale_gradient(gradient: Any, factor: Any) -> Any:
     """Multiplies a dense, sparse or absent gradient."""
     if gradient is None or (isinstance(factor, float) and factor == 1.0):

@@ -1,0 +1,141 @@
+"""Every registered network under towers and mirrored replicas: the same as on one device."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from parallel.nets import CASES, CPUS, IDS, train
+
+import zoo
+from zoo.parallel import Towers
+from zoo.parallel.strategies import mirrored
+
+EXACT = {"rtol": 1e-8, "atol": 1e-8}
+_alone: dict = {}
+
+
+def alone(case, **options):
+    """The run on one device, once for all that compare with it."""
+    key = (case.net, str(case.options), str(options))
+    if key not in _alone:
+        data = case.data()
+        keras.utils.set_random_seed(0)
+        values, losses, _ = train(case, None, data, **options)
+        _alone[key] = (values, losses, data)
+    return _alone[key]
+
+
+def same(found, values, **tolerance):
+    assert found.keys() == values.keys()
+    for name, value in values.items():
+        np.testing.assert_allclose(found[name], value, err_msg=name, **(tolerance or EXACT))
+
+
+def test_every_registered_network_is_here():
+    presets = {f"densenet{depth}" for depth in (121, 161, 169, 201, 264)} | {"densenet_cifar"}
+    assert set(zoo.list_nets()) - presets == {case.net for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_towers_are_one_device(case):
+    values, losses, data = alone(case)
+    found, tower_losses, _ = train(case, Towers(CPUS[:2], batch_norm="sync"), data)
+    np.testing.assert_allclose(tower_losses, losses, rtol=1e-6)  # logged in float32
+    same(found, values)
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_mirrored_replicas_are_one_device(case):
+    values, losses, data = alone(case)
+    found, replica_losses, _ = train(case, mirrored(CPUS[:2]), data, sync_batch_norm=case.norm)
+    np.testing.assert_allclose(replica_losses, losses, rtol=1e-6)
+    same(found, values)
+
+
+SHORT = [CASES[0], CASES[4], CASES[6]]  # plain, batch norm, sparse embeddings
+
+
+@pytest.mark.parametrize("case", SHORT, ids=[IDS[0], IDS[4], IDS[6]])
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_three_devices_and_other_optimizers(case, optimizer):
+    options = {"optimizer": optimizer, "learning_rate": 0.01, "averages": 0.9}
+    values, _, data = alone(case, **options)
+    found, _, trainer = train(case, Towers(CPUS[:3], batch_norm="sync"), data, **options)
+    same(found, values)
+    assert len(trainer.averages.shadows) == len(trainer.model.trainable_variables)
+    found, _, _ = train(case, mirrored(CPUS[:3]), data, sync_batch_norm=case.norm, **options)
+    same(found, values)
+
+
+def test_float32_within_a_thousandth_of_the_rate():
+    case, rate = CASES[0], 0.05
+    data = case.data()
+    one, _, _ = train(case, None, data, model=case.build("float32"))
+    with Towers(CPUS[:2]).scope():
+        model = case.build("float32")
+    two, _, _ = train(case, Towers(CPUS[:2]), data, model=model)
+    same(two, one, rtol=0, atol=1e-3 * rate)
+
+
+def test_accumulated_parts_and_clipping():
+    case = CASES[0]
+    values, _, data = alone(case, accumulate=2, clip_norm=0.5)
+    found, _, _ = train(case, Towers(CPUS[:2]), data, accumulate=2, clip_norm=0.5)
+    same(found, values)
+
+
+def test_a_last_batch_smaller_than_the_towers():
+    """One example for three towers: two stand in with weight 0, in gradients, statistics and metrics."""
+    for case in (CASES[0], CASES[4]):
+        images, labels = next(iter(case.data().unbatch().batch(8)))
+        data = tf.data.Dataset.from_tensor_slices((images[:8], labels[:8])).batch(7)
+        values, losses, one = train(case, None, data, steps=2)
+        found, tower_losses, towers = train(case, Towers(CPUS[:3], batch_norm="sync"), data, steps=2)
+        np.testing.assert_allclose(tower_losses, losses, rtol=1e-6)
+        same(found, values)
+        assert towers.evaluate(data) == pytest.approx(one.evaluate(data), rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["first", "mean"])
+def test_batch_norm_by_tower(policy):
+    """Each tower normalises by its own part; statistics move once a step."""
+    case = CASES[4]
+    found, _, trainer = train(case, Towers(CPUS[:2], batch_norm=policy), case.data(), steps=3)
+    assert all(np.isfinite(value).all() for value in found.values())
+    assert int(trainer.engine.step.numpy()) == 3
+    one = train(case, Towers(CPUS[:1], batch_norm=policy), case.data(), steps=3)[0]
+    moved = [name for name in one if "moving" in name]
+    assert any(np.abs(found[name] - one[name]).max() > 1e-6 for name in moved)
+
+
+def test_asynchronous_towers_make_an_update_each():
+    case = CASES[0]
+    data = case.data()
+    found, losses, trainer = train(case, Towers(CPUS[:2], synchronous=False), data, steps=3)
+    assert int(trainer.engine.step.numpy()) == 3
+    assert int(trainer.optimizer.iterations.numpy()) == 6
+    assert np.isfinite(losses).all()
+    both, _, _ = train(case, Towers(CPUS[:2]), data, steps=3)
+    assert any(np.abs(found[name] - both[name]).max() > 1e-6 for name in both)
+
+
+def test_dropout_differs_between_towers_and_is_drawn_once():
+    def network(x, *, is_training=False):
+        with zoo.variable_scope("net"):
+            dropped = zoo.dropout(x, 0.5, is_training=is_training)
+            return zoo.fully_connected(dropped, 2), {"dropped": dropped}
+
+    model = zoo.Model(network, input_shape=(50,), seed=1)
+    towers = Towers(CPUS[:2])
+
+    @tf.function
+    def masks(x):
+        return towers.run(lambda share: model.end_points(share.batch, training=True)["dropped"] == 0, x)
+
+    before = model.seed_generator.state.numpy()
+    first, second = masks(tf.ones([4, 50]))
+    assert not np.array_equal(first, second)
+    assert model.seed_generator.state.numpy().tolist() != before.tolist()
+    model.seed_generator.state.assign(before)
+    again, _ = masks(tf.ones([4, 50]))
+    np.testing.assert_array_equal(first, again)
