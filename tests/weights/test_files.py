@@ -15,6 +15,7 @@ from weights.fixtures import write_tfjs
 
 from zoo.weights import open_weights, sniff
 from zoo.weights.keras_files import read_keras
+from zoo.weights.safetensors_files import write_safetensors
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import inception_modules, is_torch_state, units_from_torch
 from zoo.weights.units import natural_key, pair_units, part_of
@@ -81,6 +82,14 @@ def test_damaged_files_are_errors(tmp_path):
     (tmp_path / "cut.safetensors").write_bytes(whole[:-8])
     with pytest.raises(ValueError, match=r"cut.safetensors is damaged"):
         open_weights(tmp_path / "cut.safetensors")
+
+
+def test_written_files_can_be_read_by_whom_the_user_lets(tmp_path):
+    write_safetensors({"N/weights": np.ones(4, np.float32)}, tmp_path / "a.safetensors", {"net": "n"})
+    (tmp_path / "plain").touch()
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+    assert open_weights(tmp_path / "a.safetensors").own_card.net == "n"
 
 
 def test_a_card_beside_a_path_is_held_to_its_sha256(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 FORMAT_VERSION = "1"
 
@@ -57,8 +57,9 @@ def write_safetensors(
     place.parent.mkdir(parents=True, exist_ok=True)
     temporary = place.with_name(f"{place.name}.{secrets.token_hex(4)}.tmp")
     try:
-        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()}, temporary, words)
-        with temporary.open("rb") as file:
+        with temporary.open("wb") as file:  # safetensors' own writer leaves files that nobody else may read
+            file.write(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, words))
+            file.flush()
             os.fsync(file.fileno())
         temporary.replace(place)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -101,9 +102,14 @@ def _save_keras(model: Any, tensors: Mapping[str, np.ndarray], path: Path) -> li
     ending = next(ending for ending in FORMATS["keras"] if path.name.endswith(ending))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{secrets.token_hex(4)}.tmp{ending}")
+    absl = logging.getLogger("absl")  # Keras warns there of its legacy format, which is what was asked for
+    level = absl.level
     try:
+        if ending == ".h5":
+            absl.setLevel(logging.ERROR)
         twin.save(temporary) if ending != ".weights.h5" else twin.save_weights(temporary)
         temporary.replace(path)
     finally:
+        absl.setLevel(level)
         temporary.unlink(missing_ok=True)
     return notes
