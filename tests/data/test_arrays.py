@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from zoo.data.arrays import check_examples
+import zoo
+from zoo.data.arrays import check_examples, white
 
 SIZE = (4, 4, 1)
 
@@ -22,6 +23,21 @@ def test_integers_are_scaled_and_it_is_said():
     with pytest.warns(UserWarning, match="uint8 pixels are divided by 255"):
         images, _ = check(np.full((1, *SIZE), 51, "uint8"), [0])
     assert images == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("uint8", 255), ("int8", 127), ("uint16", 65535), ("int32", 255), ("int64", 255)]
+)
+def test_wide_integers_hold_bytes_for_data_as_for_networks(dtype, largest):
+    assert white(dtype) == largest
+    pixels = np.full((1, 32, 32, 1), 51, dtype)
+    with pytest.warns(UserWarning, match=f"{dtype} pixels are divided by {largest}"):
+        images, _ = check(pixels, [0], size=(32, 32, 1))
+    assert images == pytest.approx(51 / largest)
+    model = zoo.lenet5(seed=1)
+    with pytest.warns(UserWarning, match=f"{dtype} images are divided by {largest}"):
+        logits = model(pixels)
+    np.testing.assert_allclose(logits, model(images), rtol=1e-5, atol=1e-6)
 
 
 def test_a_strange_range_is_said_but_taken():

@@ -4,7 +4,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
 class Examples(NamedTuple):
@@ -21,6 +21,18 @@ class Split(NamedTuple):
     test: Examples
 
 
+def white(dtype: DTypeLike) -> int:
+    """Returns the largest pixel of pictures of an integer type: what they are divided by to lie in 0..1.
+
+    Args:
+        dtype: An integer type of numpy's.
+
+    Returns:
+        The largest value of int8, uint8 and uint16; 255 for others, which hold bytes: no picture has more than 16 bits.
+    """
+    return int(np.iinfo(dtype).max) if np.dtype(dtype) in (np.int8, np.uint8, np.uint16) else 255
+
+
 def check_examples(
     images: ArrayLike, labels: ArrayLike, *, size: tuple[int, int, int], num_classes: int, what: str = "images"
 ) -> Examples:
@@ -28,7 +40,7 @@ def check_examples(
 
     Args:
         images: [N, height, width, channels], or [N, height, width] for one channel. Floats in 0..1; integers are
-            divided by their type's largest value, with a warning.
+            divided by ``white`` of their type, with a warning.
         labels: [N] integers in 0..num_classes - 1.
         size: Height, width and channels that the images must have.
         num_classes: Number of classes.
@@ -54,7 +66,7 @@ def check_examples(
 
 def _check_pixels(images: NDArray, what: str) -> NDArray[np.float32]:
     if np.issubdtype(images.dtype, np.integer):
-        largest = np.iinfo(images.dtype).max
+        largest = white(images.dtype)
         warnings.warn(f"{what}: {images.dtype} pixels are divided by {largest} to lie in 0..1.", stacklevel=3)
         return (images / largest).astype("float32")
     if not np.issubdtype(images.dtype, np.floating):

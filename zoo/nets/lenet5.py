@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import layers
+from zoo.data.arrays import white
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import NetSpec, register_net
 from zoo.scoping import arg_scope, get_variable, variable_scope
@@ -283,7 +284,7 @@ def _prepare(images: tf.Tensor, size: int) -> tf.Tensor:
     if tuple(shape[1:3]) not in {(size, size), (28, 28)}:
         raise ValueError(f"lenet5: takes {takes}; got {shape[1]} x {shape[2]}. Resize the pictures first.")
     if images.dtype.is_integer:
-        largest = images.dtype.max if images.dtype in (tf.uint8, tf.int8, tf.uint16) else 255  # wide types hold bytes
+        largest = white(images.dtype.as_numpy_dtype)
         warnings.warn(f"lenet5: {images.dtype.name} images are divided by {largest}.", stacklevel=3)
         images = tf.cast(images, tf.float32) / largest
     if shape[1] != size:
