@@ -1,14 +1,50 @@
-"""Keras optimizers by name, with the defaults that the old recipes used, and loss scaling for float16."""
+"""Keras optimizers by name, with the defaults that the old recipes used, and loss scaling for float16; clipping."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
+
+from zoo.parallel.gradients import merge_rows
+
+class SGD(keras.optimizers.SGD):
+    """Keras' SGD, which without momentum goes over a weight once: ``w -= learning_rate * scale * gradient``."""
+
+    _scale: Any = None
+
+    @property
+    def scalable(self) -> bool:
+        """Whether a factor of the gradients can go into the rate."""
+        clips = (self.clipnorm, self.clipvalue, self.global_clipnorm)
+        return not self.momentum and self.gradient_accumulation_steps is None and all(clip is None for clip in clips)
+
+    @contextlib.contextmanager
+    def scaled(self, scale: tf.Tensor) -> Iterator[None]:
+        """Multiplies the gradients of updates made inside by `scale`, without a pass of its own."""
+        self._scale = scale
+        try:
+            yield
+        finally:
+            self._scale = None
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """See Keras."""
+        rate = tf.cast(learning_rate if self._scale is None else learning_rate * self._scale, variable.dtype)
+        if self.momentum or isinstance(gradient, tf.IndexedSlices):
+            super().update_step(gradient, variable, rate)
+        else:
+            handle = getattr(variable, "handle", None)
+            if handle is None:  # a Keras variable
+                handle = variable.value.handle
+            tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=rate, delta=tf.cast(gradient, variable.dtype))
+
 
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
-    "sgd": keras.optimizers.SGD,
+    "sgd": SGD,
     "momentum": lambda rate, **more: keras.optimizers.SGD(rate, **{"momentum": 0.9, **more}),
     "nesterov": lambda rate, **more: keras.optimizers.SGD(rate, **{"momentum": 0.9, "nesterov": True, **more}),
     # TF-Slim's train_image_classifier: decay 0.9, momentum 0.9, epsilon 1.0 (Keras has 0.9, 0, 1e-7).
@@ -55,3 +91,22 @@ def make_optimizer(
     if loss_scaling and not isinstance(made, keras.optimizers.LossScaleOptimizer):
         return keras.optimizers.LossScaleOptimizer(made)
     return made
+
+
+def apply_clipped(
+    optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any], limit: tf.Tensor
+) -> None:
+    """Updates with gradients whose global norm is at most `limit`.
+
+    Args:
+        optimizer: built; plain gradient descent takes the factor into its rate.
+        gradients: tensors or `tf.IndexedSlices`, one a variable.
+        variables: Keras variables.
+        limit: float32 scalar.
+    """
+    if isinstance(optimizer, SGD) and optimizer.scalable:
+        norm = tf.linalg.global_norm(gradients)
+        with optimizer.scaled(limit / tf.maximum(norm, limit) + (norm - norm)):  # NaN where the norm is not finite
+            optimizer.apply(gradients, variables)
+    else:
+        optimizer.apply([merge_rows(g) for g in tf.clip_by_global_norm(gradients, limit)[0]], variables)

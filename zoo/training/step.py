@@ -12,6 +12,7 @@ import tensorflow as tf
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import batch_size, named, unpack
 from zoo.training.losses import TaskLoss
+from zoo.training.optimizers import apply_clipped
 
 TASK, REGULARIZATION, RATE = 0, 1, 2  # columns of StepResult.losses
 
@@ -290,11 +291,12 @@ class Engine:
             limit = tf.constant(self.clip_norm, tf.float32)
             if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
                 limit *= tf.convert_to_tensor(self.optimizer.dynamic_scale)
-            if replicas > 1:
-                found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
+            if replicas == 1:
+                apply_clipped(self.optimizer, found, variables, limit)
+                return
+            found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
             found, _ = tf.clip_by_global_norm(found, limit)
-            if replicas > 1:
-                found = [_times(gradient, 1.0 / replicas) for gradient in found]
+            found = [_times(gradient, 1.0 / replicas) for gradient in found]
         self.optimizer.apply(found, variables)
 
     def _forward(self, inputs: Any, *, training: bool, extra: bool) -> tuple[Any, dict[str, Any]]:
