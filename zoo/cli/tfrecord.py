@@ -93,14 +93,16 @@ def verify(records: Source) -> None:
     """Check every CRC, and number of records and SHA-256 where there is a manifest; ends with 1 on damage."""
     import_tensorflow()
     from zoo.data.tfrecord.framing import expand, verify_file
-    from zoo.data.tfrecord.manifest import NAME, Manifest, verify_shard
+    from zoo.data.tfrecord.manifest import NAME, Manifest, listed, verify_shard
 
     if (records / NAME).is_file():
         manifest = Manifest.load(records)
         reports = [verify_shard(records, shard) for shards in manifest.sets.values() for shard in shards]
     else:
-        typer.echo("no manifest here: a file that was cut between two records cannot be noticed")
-        reports = [verify_file(path) for path in expand(records)]
+        found = [(path, listed(path)) for path in expand(records)]
+        if None in (shard for _, shard in found):
+            typer.echo("no manifest here: a file that was cut between two records cannot be noticed")
+        reports = [verify_shard(path.parent, shard) if shard else verify_file(path) for path, shard in found]
     for report in reports:
         typer.echo(
             f"{report.file}: {report.records} whole records" + ("" if report.damage is None else ", then damage")

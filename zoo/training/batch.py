@@ -63,7 +63,7 @@ def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> 
 
 def output_shape(model: Any) -> tf.TensorShape | None:
     """Returns the shape of a built model's only output; None when there are several or it does not say."""
-    outputs = getattr(getattr(model, "book", None), "output_specs", None)
+    outputs: Any = getattr(getattr(model, "book", None), "output_specs", None)
     if outputs is None:
         outputs = getattr(model, "outputs", None)
     if isinstance(outputs, list | tuple) and len(outputs) == 1:

@@ -142,3 +142,29 @@ def test_numbers_that_are_not_finite_are_kept(tmp_path):
     tfrecord.write([{"x": [np.inf, np.nan]}], tmp_path / "x.tfrecord", {"x": floats(2)})
     value = next(iter(tfrecord.read(tmp_path, {"x": floats(2)})))["x"].numpy()
     assert np.isinf(value[0]) and np.isnan(value[1])
+
+
+def test_what_was_written_is_listed_so_that_a_cut_between_records_is_noticed(tmp_path):
+    schema = {"n": integers()}
+    first = tfrecord.write(({"n": n} for n in range(7)), tmp_path / "a.tfrecord", schema, shards=2)
+    (other,) = tfrecord.write([{"n": 1}, {"n": 2}], tmp_path / "b.tfrecord", schema)
+    sets = tfrecord.Manifest.load(tmp_path).sets
+    assert {name: [shard.count for shard in shards] for name, shards in sets.items()} == {"a": [4, 3], "b": [2]}
+    assert all(tfrecord.verify_shard(tmp_path, shard).damage is None for shards in sets.values() for shard in shards)
+    whole = other.read_bytes()
+    other.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(tfrecord.DamagedRecordError, match=r"b\.tfrecord.* record 1; the manifest lists 2 records"):
+        tfrecord.read(tmp_path, schema)
+    with pytest.raises(tfrecord.DamagedRecordError, match="manifest lists 2 records"):
+        tfrecord.read(other, schema)
+    assert len(list(tfrecord.read(first, schema))) == 7
+    tfrecord.write([{"n": 3}], other, schema, overwrite=True)
+    assert [shard.count for shard in tfrecord.Manifest.load(tmp_path).sets["b"]] == [1]
+    assert len(list(tfrecord.read(tmp_path, schema))) == 8
+
+
+def test_a_manifest_of_somebody_else_is_left_alone(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"mine": 1}')
+    tfrecord.write([{"n": 3}], tmp_path / "x.tfrecord", {"n": integers()})
+    assert (tmp_path / "manifest.json").read_text() == '{"mine": 1}'
+    assert len(list(tfrecord.read(tmp_path, {"n": integers()}))) == 1

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from zoo.data.stream import Stream, count_batches, permutation
 from zoo.data.tfrecord.framing import Damage, DamagedRecordError, compression, count_records, verify_file
-from zoo.data.tfrecord.manifest import Manifest
+from zoo.data.tfrecord.manifest import listed
 
 SHUFFLE_BYTES = 64 << 20  # encoded bytes, not pixels, so that memory does not grow with the data
 CYCLE = 8  # files read at the same time
@@ -34,27 +34,18 @@ class RecordFile:
         """Counts the records of a file by their headers.
 
         Raises:
-            DamagedRecordError: a header is damaged, or there is no record.
+            DamagedRecordError: a header is damaged, there is no record, or the manifest beside it lists others.
         """
         report = count_records(path)
         if report.damage:
             raise DamagedRecordError(str(report.damage))
         if not report.records:
             raise DamagedRecordError(f"{os.fspath(path)} has no records")
-        expected = _listed(Path(path))
-        if expected not in (None, report.records):
-            place = Damage(os.fspath(path), Path(path).stat().st_size, report.records, "the file ends")
-            raise DamagedRecordError(f"{place}; the manifest lists {expected} records")
-        return cls(os.fspath(path), report.records, Path(path).stat().st_size)
-
-
-def _listed(path: Path) -> int | None:
-    """Returns how many records the manifest beside a file lists for it; None when it lists none."""
-    try:
-        manifest = Manifest.load(path.parent)
-    except (FileNotFoundError, ValueError):  # no manifest, or a file of that name which is not ours
-        return None
-    return next((s.count for shards in manifest.sets.values() for s in shards if s.file == path.name), None)
+        size, expected = Path(path).stat().st_size, listed(path)
+        if expected is not None and (expected.count, expected.bytes) != (report.records, size):
+            place = Damage(os.fspath(path), size, report.records, "the file ends")
+            raise DamagedRecordError(f"{place}; the manifest lists {expected.count} records in {expected.bytes} bytes")
+        return cls(os.fspath(path), report.records, size)
 
 
 def _checked(path: tf.Tensor, count: tf.Tensor, form: str) -> tf.data.Dataset:

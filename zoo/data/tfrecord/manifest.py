@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -118,6 +119,42 @@ class Manifest:
                     f"{place}; the manifest has {shard.bytes} bytes and {shard.count} records, the file "
                     f"{path.stat().st_size} bytes and {found.records} whole records"
                 )
+
+
+def note_files(folder: str | os.PathLike[str], name: str, files: Sequence[str], shards: Sequence[Shard]) -> None:
+    """Lists files in the folder's manifest under a set's name, in place of what was listed for files of these names.
+
+    A ``manifest.json`` that is not one of TFRecord files is somebody else's and stays as it is.
+
+    Args:
+        folder: The folder.
+        name: Of the set.
+        files: Names of the files that are new.
+        shards: What they hold; none takes them off the list.
+    """
+    path = Path(folder) / NAME
+    try:
+        manifest = Manifest.load(folder) if path.exists() else Manifest({}, layout="")
+    except ValueError:
+        return
+    left = {key: [shard for shard in old if shard.file not in files] for key, old in manifest.sets.items()}
+    manifest.sets = {key: kept for key, kept in left.items() if kept}
+    if shards:
+        manifest.sets[name] = [*manifest.sets.get(name, []), *shards]
+    if manifest.sets:
+        manifest.save(folder)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def listed(path: str | os.PathLike[str]) -> Shard | None:
+    """Returns what the manifest beside a file lists for it; None when it lists nothing."""
+    path = Path(path)
+    try:
+        manifest = Manifest.load(path.parent)
+    except (FileNotFoundError, ValueError):  # no manifest, or a file of that name which is not ours
+        return None
+    return next((s for shards in manifest.sets.values() for s in shards if s.file == path.name), None)
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

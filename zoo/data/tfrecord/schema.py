@@ -13,6 +13,7 @@ import tensorflow as tf
 from zoo.data.stream import Stream
 from zoo.data.tfrecord import framing
 from zoo.data.tfrecord.files import RecordFile, record_stream
+from zoo.data.tfrecord.manifest import Shard, note_files, sha256_of
 
 Shape = tuple[int | None, ...]
 _STORED = {"int": tf.int64, "float": tf.float32, "bytes": tf.string, "array": tf.string}
@@ -159,7 +160,9 @@ def write(
     shards: int = 1,
     overwrite: bool = False,
 ) -> list[Path]:
-    """Writes examples to TFRecord files, whole or not at all.
+    """Writes examples to TFRecord files, whole or not at all, and lists them in the folder's ``manifest.json``.
+
+    With that, ``read`` and ``zoo tfrecord verify`` notice a file that was cut between two records.
 
     Args:
         examples: Mappings with one value for each key of the schema.
@@ -199,8 +202,17 @@ def write(
         for file in partial:
             file.unlink(missing_ok=True)
         raise
+    counts = [len(range(number, count, shards)) for number in range(shards)]
+    wrote = [
+        Shard(file.name, held, source.stat().st_size, sha256_of(source))
+        for source, file, held in zip(partial, files, counts, strict=True)
+    ]
+    names = [file.name for file in files]
+    if there:
+        note_files(target.parent, target.stem, names, [])  # if this process ends here, nothing wrong is listed
     for source, file in zip(partial, files, strict=True):
         os.replace(source, file)
+    note_files(target.parent, target.stem, names, wrote)
     return files
 
 
@@ -233,7 +245,7 @@ def read(
 
     Raises:
         FileNotFoundError: there is no such file.
-        DamagedRecordError: a file's headers are damaged or it has no records.
+        DamagedRecordError: a file's headers are damaged, it has no records, or not those that the manifest lists.
         ValueError: the schema or an option makes no sense.
     """
     options = {"shuffle": shuffle, "seed": seed, "drop_remainder": drop_remainder, "on_damage": on_damage}
