@@ -85,6 +85,15 @@ def train_words(
     options["vocab_size"] = len(corpus.vocabulary)
     changes: dict[str, Any] = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "steps": steps}
     recipe = dataclasses.replace(RECIPES[size], **{name: value for name, value in changes.items() if value is not None})
+    parts = {"train": recipe.batch, "valid": recipe.batch, "test": 1}  # rows of each
+    for part, rows in parts.items():
+        needed, found = rows * (recipe.steps + 1), len(getattr(corpus, part))
+        if found < needed:
+            raise ValueError(
+                f"{data}: the {part} part has {found:,} words, but {rows} rows of {recipe.steps} words and their next "
+                f"words need {needed:,}: give more text or a smaller --batch (a folder without ptb.train.txt, "
+                "ptb.valid.txt and ptb.test.txt is one text, of which a twentieth is for validation)"
+            )
     stream = text_stream(corpus.train, recipe.batch, recipe.steps, carry)
     tests = text_stream(corpus.valid, recipe.batch, recipe.steps, carry)
     keras.utils.set_random_seed(seed)

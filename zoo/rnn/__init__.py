@@ -1,5 +1,6 @@
 """Recurrent cells with TF1's numbers and names, wrappers, loops with a fast path, and conversion of weights."""
 
+from zoo.rnn import convert, tf1_names
 from zoo.rnn.basic import BasicRNNCell, GRUCell
 from zoo.rnn.carried import CarriedState
 from zoo.rnn.cells import RNNCell
@@ -28,9 +29,11 @@ __all__ = [
     "RNNCell",
     "ResidualWrapper",
     "bidirectional_dynamic_rnn",
+    "convert",
     "dynamic_rnn",
     "embedding",
     "softmax_cross_entropy",
     "stack_bidirectional_dynamic_rnn",
     "static_rnn",
+    "tf1_names",
 ]
