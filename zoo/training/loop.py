@@ -256,7 +256,9 @@ class Loop:
         self.callbacks.on_test_end(values)
         epoch = self.feed.epoch + 1 - (self.feed.batch == 0)
         self._line({"step": self.step, "epoch": epoch, "kind": "validation", **values})
-        self.watch.say(f"step {self.step}: {describe(values)}{' (best so far)' if better else ''}")
+        self.watch.say(
+            f"step {self.step}: {describe(values)}{' (best so far)' if better and self.options.restore_best else ''}"
+        )
         if better and self.folder.checkpoints is None and self.options.restore_best:
             model = {
                 name: v for name, v in variables_of(self.engine).items() if name.startswith(("model/", "averages/"))
