@@ -181,14 +181,17 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
         (["lenet5", "--profile", "100"], "--profile takes FIRST:LAST"),
         (["lenet5", "--patience", "3"], "give --validation 0.1 too"),
         (["lenet5", "--train-only", "fc5"], "pattern 'fc5' matches none"),
+        (["lenet5", "--summaries", "some"], "summaries must be one of none, scalars, all"),
+        (["lenet5", "--progress", "dots"], "progress must be auto, bar, lines or none"),
+        (["lenet5", "--keep-every-hours", "-1"], "keep_every_hours must be positive"),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_refusals_before_training(words, message, tmp_path, zoo_command):
     said = zoo_command("train", *words, "--out", tmp_path / "run")
     assert said.code == 2
     assert message in " ".join(said.err.split())
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_unwritable_folder_is_refused(tmp_path, zoo_command):
