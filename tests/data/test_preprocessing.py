@@ -88,6 +88,13 @@ def test_torchvision_is_within_one_grey_level_of_pillow(size, name, shorter, cro
     assert np.mean(np.abs(found - expected) > 0.01) < 0.02
 
 
+def test_slims_vgg_way_resizes_as_tf1_and_takes_means_from_grey_levels():
+    image = picture()
+    expected = (tf1_bilinear(image, 256, 384)[16:240, 80:304] - [123.68, 116.78, 103.94]) * 0.017
+    found = PRESETS["imagenet_slim"](image).numpy()
+    assert np.abs(found - expected).max() < 1e-4
+
+
 def test_lenet_crops_or_pads():
     image = np.full((20, 40, 1), 255, np.uint8)
     found = PRESETS["lenet"](image).numpy()

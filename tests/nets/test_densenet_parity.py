@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import zoo
-from zoo.weights import load
+from zoo.data.preprocessing import IMAGENET_MEAN, PRESETS
+from zoo.weights.tf1 import save_tf1
 
 pytestmark = pytest.mark.slow
 
@@ -32,16 +34,23 @@ def test_keras_applications(net, tmp_path):
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.set_weights(shake([(w.name, w) for w in layer.weights], random))
     theirs.save_weights(tmp_path / "theirs.weights.h5")
-    ours = zoo.create(net, input_shape=(SIZE, SIZE, 3), batch_norm_epsilon=1.001e-5)
-    load(ours, tmp_path / "theirs.weights.h5")
+    ours = zoo.create(net, input_shape=(SIZE, SIZE, 3), weights=tmp_path / "theirs.weights.h5")
+    assert ours.options["batch_norm_epsilon"] == 1.001e-5
+    assert ours.card["preprocessing"]["mean"] == list(IMAGENET_MEAN)
     images = random.normal(size=(2, SIZE, SIZE, 3)).astype("float32")
     wanted = theirs.predict(images, verbose=0)
     assert np.abs(ours.predict(images, verbose=0) - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("old_spelling", [False, True])
-@pytest.mark.parametrize("net", ["densenet121", "densenet161", "densenet169", "densenet201"])
-def test_torchvision(net, old_spelling, tmp_path):
+@pytest.mark.parametrize(
+    ("net", "kind"),
+    [
+        *((net, "old pth") for net in ("densenet121", "densenet161", "densenet169", "densenet201")),
+        ("densenet121", "pth"),
+        ("densenet121", "safetensors"),
+    ],
+)
+def test_torchvision(net, kind, tmp_path):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     try:
         import torchvision.models
@@ -57,7 +66,7 @@ def test_torchvision(net, old_spelling, tmp_path):
             for (_, tensor), value in zip(own.items(), shake(list(own.items()), random), strict=True):
                 tensor.copy_(torch.from_numpy(value))
     state = theirs.state_dict()
-    if old_spelling:  # as the published files still have it: norm.1 for norm1
+    if kind == "old pth":  # as the published files still have it: norm.1 for norm1
         state = {
             key.replace("norm1.", "norm.1.")
             .replace("norm2.", "norm.2.")
@@ -65,10 +74,25 @@ def test_torchvision(net, old_spelling, tmp_path):
             .replace("conv2.", "conv.2."): v
             for key, v in state.items()
         }
-    torch.save(state, tmp_path / "theirs.pth")
-    ours = zoo.create(net, input_shape=(SIZE, SIZE, 3))
-    load(ours, tmp_path / "theirs.pth")
+    if kind == "safetensors":
+        save_file({key: tensor.numpy() for key, tensor in state.items()}, tmp_path / "theirs")
+    else:
+        torch.save(state, tmp_path / "theirs")
+    ours = zoo.create(net, input_shape=(SIZE, SIZE, 3), weights=tmp_path / "theirs")
+    assert ours.card["preprocessing"]["mean"] == list(IMAGENET_MEAN)
     images = random.normal(size=(2, SIZE, SIZE, 3)).astype("float32")
     with torch.no_grad():
         wanted = theirs(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
     assert np.abs(ours.predict(images, verbose=0) - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_slim_checkpoint(tmp_path):
+    """The names are slim's own; its epsilon and its preprocessing come with them."""
+    made = zoo.create("densenet121", num_classes=10, input_shape=(SIZE, SIZE, 3), seed=3, batch_norm_epsilon=1.1e-5)
+    arrays = {name: np.asarray(made.variable(name)) for name in made.variable_names}
+    path = save_tf1({**arrays, "global_step": np.int64(7)}, tmp_path / "tf-densenet121.ckpt")
+    ours = zoo.create("densenet121", num_classes=10, input_shape=(SIZE, SIZE, 3), weights=path)
+    assert ours.options["batch_norm_epsilon"] == 1.1e-5
+    assert ours.card["preprocessing"] == PRESETS["imagenet_slim"].with_size((SIZE, SIZE)).to_dict()
+    images = np.random.default_rng(0).normal(size=(2, SIZE, SIZE, 3)).astype("float32")
+    np.testing.assert_array_equal(ours(images), made(images))

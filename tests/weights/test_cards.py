@@ -14,6 +14,8 @@ def test_conventions_of_the_families():
     assert convention("tfjs", "inception_v3").preprocessing == PRESETS["inception_keras"]
     assert convention("keras", "densenet201").batch_norm_epsilon == 1.001e-5
     assert convention("torchvision", "densenet201").batch_norm_epsilon == 1e-5
+    slim = convention("slim", "densenet121")
+    assert (slim.batch_norm_epsilon, slim.preprocessing) == (1.1e-5, PRESETS["imagenet_slim"])
     assert convention("keras", "lenet5").batch_norm_epsilon is None
 
 

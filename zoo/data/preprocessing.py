@@ -200,6 +200,14 @@ PRESETS: dict[str, Preprocessing] = {
     "imagenet_torchvision": Preprocessing(
         size=(224, 224), method="bilinear_antialias", shorter_side=256, mean=IMAGENET_MEAN, std=IMAGENET_STD
     ),
+    # slim's VGG preprocessing: (grey level - mean) * 0.017
+    "imagenet_slim": Preprocessing(
+        size=(224, 224),
+        method="bilinear_tf1",
+        shorter_side=256,
+        mean=(123.68 / 255, 116.78 / 255, 103.94 / 255),
+        std=(1 / 0.017 / 255,) * 3,
+    ),
     "lenet": Preprocessing(size=(28, 28), method="crop_or_pad", mean=(128 / 255,), std=(128 / 255,), channels=1),
 }
 
@@ -229,9 +237,13 @@ def _resize(unit: tf.Tensor, spec: Preprocessing) -> tf.Tensor:
 
 
 def _resize_shorter(unit: tf.Tensor, spec: Preprocessing) -> tf.Tensor:
-    """Resizes the shorter side and crops the centre; rounds to grey levels after each pass, as Pillow does."""
+    """Resizes the shorter side and crops the centre: TF1's way, or in two passes rounded to grey levels as Pillow does."""
     height, width = tf.unstack(tf.shape(unit)[-3:-1])
     scaled = spec.shorter_side * tf.stack([height, width]) // tf.minimum(height, width)
+    if spec.method == "bilinear_tf1":
+        offset = (scaled - spec.size) // 2
+        resized = _resize_tf1(tf.raw_ops.ResizeBilinear, unit, scaled)
+        return tf.image.crop_to_bounding_box(resized, offset[0], offset[1], *spec.size)
     for size in ([height, scaled[1]], scaled):
         unit = tf.image.resize(unit, size, antialias=spec.method == "bilinear_antialias")
         unit = tf.round(unit * 255.0) / 255.0

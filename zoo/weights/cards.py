@@ -79,7 +79,7 @@ class Card:
 CONVENTIONS: dict[str, dict[str, Card]] = {
     "slim": {
         "inception_v3": Card(format="slim", batch_norm_epsilon=1e-3, preprocessing=PRESETS["inception"]),
-        "densenet": Card(format="slim", batch_norm_epsilon=1e-5, preprocessing=PRESETS["imagenet_keras"]),
+        "densenet": Card(format="slim", batch_norm_epsilon=1.1e-5, preprocessing=PRESETS["imagenet_slim"]),
     },
     "keras": {
         "inception_v3": Card(
