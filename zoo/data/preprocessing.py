@@ -237,7 +237,7 @@ def _resize(unit: tf.Tensor, spec: Preprocessing) -> tf.Tensor:
 
 
 def _resize_shorter(unit: tf.Tensor, spec: Preprocessing) -> tf.Tensor:
-    """Resizes the shorter side and crops the centre: TF1's way, or in two passes rounded to grey levels as Pillow does."""
+    """Resizes the shorter side and crops the centre: as TF1, or in two passes rounded to grey levels as Pillow does."""
     height, width = tf.unstack(tf.shape(unit)[-3:-1])
     scaled = spec.shorter_side * tf.stack([height, width]) // tf.minimum(height, width)
     if spec.method == "bilinear_tf1":
