@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zoo.nets.sequence_tagger import row_classifier as row_classifier
     from zoo.nets.sequence_tagger import sequence_tagger as sequence_tagger
     from zoo.nets.word_lm import word_lm as word_lm
+    from zoo.parallel import multi_gpu as multi_gpu
     from zoo.registry import NetSpec as NetSpec
     from zoo.registry import create as create
     from zoo.registry import list_nets as list_nets
@@ -80,6 +81,7 @@ _NAMES = {
     "densenet_cifar": "zoo.nets.densenet",
     "inception_v3": "zoo.nets.inception_v3",
     "lenet5": "zoo.nets.lenet5",
+    "multi_gpu": "zoo.parallel",
     "row_classifier": "zoo.nets.sequence_tagger",
     "sequence_tagger": "zoo.nets.sequence_tagger",
     "word_lm": "zoo.nets.word_lm",

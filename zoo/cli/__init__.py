@@ -21,6 +21,7 @@ COMMANDS = {
     "list": "zoo.cli.list",
     "info": "zoo.cli.info",
     "train": "zoo.cli.train",
+    "launch": "zoo.cli.launch",
     "generate": "zoo.cli.generate",
     "predict": "zoo.cli.predict",
     "retrain": "zoo.cli.retrain",

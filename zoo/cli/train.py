@@ -1,6 +1,5 @@
 """``zoo train``: trains a network and leaves everything in a run folder, from which it can go on at any step."""
 
-import shlex
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +8,8 @@ import typer
 
 from zoo.cli._devices import device_options
 from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._recipe import recipe
+from zoo.cli._sharing import Sharing, sharing_options
 from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
 from zoo.cli._train_words import train_words, train_words_settings
 
@@ -19,6 +20,7 @@ _DATA, _HOW, _RUN, _WATCH = "Data", "Learning", "Run folder", "Watching"
 
 @app.command()
 @device_options
+@sharing_options
 def train(
     context: typer.Context,
     net: Annotated[str, typer.Argument(help="A network from 'zoo list' for pictures, or word_lm.")],
@@ -135,12 +137,15 @@ def train(
         typer.Option("--find-lr", help="Try learning rates, draw the losses, and leave.", rich_help_panel=_WATCH),
     ] = False,
     licence: Annotated[str, typer.Option(help="Licence of the weights, for their card.")] = "not stated",
+    *,
+    sharing: Sharing,
 ) -> None:
     """Train a network and write model, metrics, TensorBoard events and curves to a run folder.
 
     A run that was killed, or stopped with Ctrl-C, goes on at the next step when the same command is given again.
     """
     options = parse_options(option)
+    sharing.check(net)
     if net == "word_lm":
         given = train_words_settings(context)
         train_words(Path(data), options, out or Path("runs") / net, seed=seed, resume=bool(resume), **given)
@@ -169,7 +174,10 @@ def train(
     if deterministic:
         tf.config.experimental.enable_op_determinism()
     keras.utils.set_random_seed(seed)
-    model = network(seed=seed, dtype=precision, **options)
+    place = sharing.make()
+    with sharing.scope(place):
+        model = network(seed=seed, dtype=precision, **options)
+    sharing.show(model.weights)
     typer.echo(f"{net}: {model.count_params():,} parameters; {data}: {found}")
     trainer = Trainer(
         model,
@@ -184,11 +192,14 @@ def train(
         steps_per_call=steps_per_call,
         jit_compile=jit_compile,
         global_batch=batch,
+        strategy=place,
+        sync_batch_norm=sharing.sync_batch_norm,
         seed=seed,
         config={"net": net, "data": data, "split": split, "validation": validation, "augment": augment},
     )
     folder = out or Path("runs") / f"{net}-{Path(data).name}"
-    _refuse_other_files(folder)
+    if sharing.writes:
+        _refuse_other_files(folder)
     if find_lr:
         _find_lr(trainer, found.train, folder)
         return
@@ -219,6 +230,9 @@ def train(
         trainer.averages.to_weights()
     measured, part = (found.test, "test") if found.test else (found.validation, "validation")
     accuracy = trainer.evaluate(measured, averages=False)["accuracy"] if measured else None
+    sharing.done()
+    if not sharing.writes:
+        return
     _leave(model, folder, history, accuracy, context, licence, options)
     chosen = f"the best of {history.step} steps is {history.best_step}, " if found.validation else ""
     typer.echo(
@@ -314,32 +328,3 @@ def _leave(
     }
     bundled.save(model, folder / "weights.safetensors", card)
     draw_curves(history.lines, folder / "curves.png", "validation" if given["validation"] else "test")
-
-
-# What decides the weights, always in a recipe; other settings are there when they were given.
-_ALWAYS = ("data", "epochs", "batch", "learning_rate", "seed")
-_NEVER = {
-    *("net", "option", "out", "resume", "accept_changes", "find_lr", "licence", "progress", "download", "data_dir"),
-    *("devices", "memory_growth", "gpu_memory_limit", "intra_op_threads", "inter_op_threads", "log_device_placement"),
-    "soft_placement",
-}
-
-
-def recipe(context: typer.Context) -> str:
-    """Returns the command that trains these weights again."""
-    words = ["zoo", "train", context.params["net"]]
-    for name in (str(parameter.name) for parameter in context.command.params):
-        value = context.params.get(name)
-        source = context.get_parameter_source(name)
-        given = source is not None and source.name == "COMMANDLINE"
-        if name in _NEVER or not (given or name in _ALWAYS or (name == "split" and context.params["data"] == "digits")):
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{name.replace('_', '-')}")
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words += [flag, str(one)]
-    for word in context.params["option"] or ():
-        words += ["--option", word]
-    return shlex.join(words)

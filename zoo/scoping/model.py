@@ -56,19 +56,19 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
       network: Function `(inputs, *, is_training=False, **options)` that returns outputs, or `(outputs, end_points)`.
       name: Name of the model; variables do not carry it. Default: the function's name.
       input_shape: Shape of the input without the batch, or a structure of `tf.TensorSpec` or `keras.KerasTensor`:
-        builds the
-        model now. Default: built at the first call.
+        builds the model now. Default: built at the first call.
       seed: Seed of initializers and dropout; default: drawn from Python's `random`, so
         `keras.utils.set_random_seed` fixes it.
       dtype: Keras dtype policy (`"mixed_bfloat16"`, ...); default: the global one. Variables are float32 under
-        mixed policies,
-        outputs are cast back to float32.
+        mixed policies, outputs are cast back to float32.
       trainable: False freezes the whole model.
       **options: Keyword arguments of the network.
 
     Raises:
       TypeError: `network` cannot be called, or does not take one of the options.
     """
+
+    towers: Any = None  # a `zoo.parallel.Towers` that calls of the model are spread over
 
     def __init__(
         self,
@@ -231,8 +231,10 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         return tf.nest.map_structure(self._in_variable_dtype, outputs), end_points, frame
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """Returns the network's outputs."""
-        return self._run(inputs, False if training is None else training)[0]
+        """Returns the network's outputs; each tower of a model that has them (`zoo.multi_gpu`) takes its part."""
+        training = False if training is None else training
+        spread = self.towers is not None and replicas() is None and not self.book.building
+        return self.towers.call(self, inputs, training) if spread else self._run(inputs, training)[0]
 
     def _in_compute_dtype(self, inputs: Any) -> Any:
         def cast(x: Any) -> Any:
@@ -320,8 +322,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         if not self.built:
             raise ValueError(
                 f"Model {self.name!r} has no variables yet: it is built from its input's shape. Pass "
-                f"input_shape=(32, 32, 1) when "
-                "you make it, or call it once."
+                "input_shape=(32, 32, 1) when you make it, or call it once."
             )
 
     def summary(self, line_length: int | None = None, print_fn: Callable[[str], Any] = print, **_: Any) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.stream import Stream, as_stream, permutation
+from zoo.parallel.shards import distributed
 from zoo.training.batch import unpack
 
 
@@ -59,7 +60,7 @@ class Feed:
         """The strategy's iterator at the position."""
         if self._iterator is None:
             dataset = self.stream(self.epoch, self.batch)
-            self._iterator = iter(self.strategy.experimental_distribute_dataset(dataset))
+            self._iterator = iter(distributed(self.strategy, dataset))
         return self._iterator
 
     @property

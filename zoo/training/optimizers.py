@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from zoo.parallel.gradients import merge_rows
 
+
 class SGD(keras.optimizers.SGD):
     """Keras' SGD, which without momentum goes over a weight once: ``w -= learning_rate * scale * gradient``."""
 

@@ -139,6 +139,7 @@ def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[st
         Lines such as ``optimizer.momentum: 0.9 -> 0.8``.
     """
     before, after = _flat(old), _flat(new)
+    before.pop("replicas", None)  # in checkpoints of before: a run may go on with other devices
     missing = "(not set)"
     return [
         f"{name}: {before.get(name, missing)} -> {after.get(name, missing)}"

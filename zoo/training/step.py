@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo.parallel.gradients import merge_rows, scale_gradient
+from zoo.scoping import synchronized_batch_norm
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import batch_size, named, unpack
 from zoo.training.losses import TaskLoss
@@ -55,6 +57,7 @@ class Engine:
         task: the loss of every example.
         variables: name to Keras variable: what is trained.
         strategy: where the model's variables were made.
+        sync_batch_norm: batch norm takes its statistics over all replicas.
         schedule: step to learning rate; None leaves the optimizer's rate alone.
         metrics: Keras metrics of training, updated at every step.
         validation_metrics: their copies for evaluation.
@@ -83,18 +86,21 @@ class Engine:
         averages: ExponentialMovingAverage | None = None,
         jit_compile: bool = False,
         steps_per_call: int = 1,
+        sync_batch_norm: bool = False,
     ) -> None:
         self.model, self.optimizer, self.task = model, optimizer, task
         self.names, self.variables = list(variables), list(variables.values())
         self.strategy, self.schedule, self.averages = strategy, schedule, averages
         self.metrics, self.validation_metrics = list(metrics), list(validation_metrics)
         self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
-        self.steps_per_call = steps_per_call
+        self.steps_per_call, self.sync_batch_norm = steps_per_call, sync_batch_norm
         with strategy.scope():
             self.step = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
             optimizer.build(self.variables)
+            # `_apply` sums over the replicas: rows that two of them name must be added up before Keras sees them.
+            getattr(optimizer, "inner_optimizer", optimizer)._all_reduce_sum_gradients = list
             if averages is not None:
                 averages.build(variables)
         replica_step = self._replica_step
@@ -148,7 +154,7 @@ class Engine:
 
         def step(iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
             rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-            task, regularization, examples, _ = self.strategy.run(self._replica, args=(iterator.get_next(),))
+            task, regularization, examples, _ = self._everywhere(iterator.get_next())
             return self._finish(rate, task, regularization, examples)
 
         return tf.function(step, autograph=False)
@@ -162,7 +168,7 @@ class Engine:
 
     def _one(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         rate = self._set_rate()
-        task, regularization, examples, _ = self.strategy.run(self._replica, args=(batch,))
+        task, regularization, examples, _ = self._everywhere(batch)
         return self._finish(rate, task, regularization, examples)
 
     def _row(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -186,9 +192,15 @@ class Engine:
     def _observe(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor, tuple[Any, ...]]:
         batch = iterator.get_next()
         rate = self._set_rate()
-        task, regularization, examples, seen = self.strategy.run(lambda b: self._replica_step(b, True), args=(batch,))
+        task, regularization, examples, seen = self._everywhere(batch, True)
         first = tf.nest.map_structure(lambda t: self.strategy.experimental_local_results(t)[0], seen)
         return *self._finish(rate, task, regularization, examples), first
+
+    def _everywhere(self, batch: Any, observe: bool = False) -> tuple[Any, ...]:
+        """The step on all devices that share it: task loss, regularization, example losses, what was seen."""
+        if observe:
+            return self.strategy.run(lambda b: self._replica_step(b, True), args=(batch,))
+        return self.strategy.run(self._replica, args=(batch,))
 
     def _set_rate(self) -> tf.Tensor:
         if self.schedule is None:
@@ -206,18 +218,22 @@ class Engine:
         return losses, tf.concat(self.strategy.experimental_local_results(examples), 0)
 
     def _test(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        def replica(batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            inputs, labels, weights = unpack(batch)
-            outputs, _ = self._forward(inputs, training=False, extra=False)
-            examples = self.task(labels, outputs, weights)
-            self._update(self.validation_metrics, labels, outputs, weights)
-            return tf.cast(tf.reduce_sum(examples), tf.float32), tf.cast(tf.size(examples), tf.float32)
+        return self._test_parts(iterator.get_next())
 
-        parts = self.strategy.run(replica, args=(iterator.get_next(),))
+    def _test_parts(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = self.strategy.run(self._test_replica, args=(batch,))
         total, count = (self.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts)
         return total, count
 
     # Replica context.
+
+    def _test_replica(self, batch: Any, size: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
+        inputs, labels, weights = unpack(batch)
+        outputs, _ = self._forward(inputs, training=False, extra=False)
+        examples = self.task(labels, outputs, weights)
+        examples, labels, outputs, weights = _first(size, (examples, labels, outputs, weights))
+        self._update(self.validation_metrics, labels, outputs, weights)
+        return tf.cast(tf.reduce_sum(examples), tf.float32), tf.cast(tf.size(examples), tf.float32)
 
     def _replica_step(self, batch: Any, observe: bool = False) -> tuple[Any, ...]:
         context = tf.distribute.get_replica_context()
@@ -234,21 +250,28 @@ class Engine:
         self._apply(gradients, replicas)
         return tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, examples, seen
 
-    def _gradients(self, batch: Any, divisor: tf.Tensor, shares: int, observe: bool = False) -> tuple[Any, ...]:
-        """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss."""
+    def _gradients(
+        self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool = False, size: Any = None
+    ) -> tuple[Any, ...]:
+        """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss.
+
+        `shares` of None leaves regularization out; a `size` says how many of the examples count.
+        """
         inputs, labels, weights = unpack(batch)
         scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
+        synchronized = synchronized_batch_norm(self.sync_batch_norm)
+        with tf.GradientTape(watch_accessed_variables=False) as tape, synchronized:
             tape.watch([variable.value for variable in self.variables])
             outputs, extra = self._forward(inputs, training=True, extra=observe or bool(self.task.aux_losses))
-            examples = self.task(labels, outputs, weights, extra)
+            examples = _first(size, (self.task(labels, outputs, weights, extra),))[0]
             task = tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype)
-            added = [tf.cast(loss, task.dtype) for loss in self.model.losses]
-            regularization = tf.add_n(added) / shares if added else tf.zeros([], task.dtype)
+            added = [tf.cast(loss, task.dtype) for loss in self.model.losses] if shares else []
+            regularization = tf.add_n(added) / shares if shares and added else tf.zeros([], task.dtype)
             total = task + regularization
             scaled = self.optimizer.scale_loss(total) if scaling else total
-        gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
-        self._update(self.metrics, labels, outputs, weights)
+        with synchronized_batch_norm(self.sync_batch_norm):  # statistics have a gradient too
+            gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
+        self._update(self.metrics, *_first(size, (labels, outputs, weights)))
         inside = (named(inputs), {**named(outputs), **extra}) if observe else ()
         return examples, regularization, gradients, inside
 
@@ -279,25 +302,22 @@ class Engine:
 
     def _apply(self, gradients: Sequence[Any], replicas: int) -> None:
         pairs = [
-            (_times(gradient, self.multipliers.get(name, 1.0)), variable)
+            (scale_gradient(gradient, self.multipliers.get(name, 1.0)), variable)
             for name, gradient, variable in zip(self.names, gradients, self.variables, strict=True)
             if gradient is not None
         ]
         if not pairs:
             raise ValueError("the loss depends on none of the trained variables; look at train_only and the loss")
         found, variables = [list(part) for part in zip(*pairs, strict=True)]
-        if self.clip_norm is not None:
-            # The norm is that of the averaged gradient; the optimizer sums over replicas afterwards.
-            limit = tf.constant(self.clip_norm, tf.float32)
-            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-                limit *= tf.convert_to_tensor(self.optimizer.dynamic_scale)
-            if replicas == 1:
-                apply_clipped(self.optimizer, found, variables, limit)
-                return
+        if replicas > 1:
             found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
-            found, _ = tf.clip_by_global_norm(found, limit)
-            found = [_times(gradient, 1.0 / replicas) for gradient in found]
-        self.optimizer.apply(found, variables)
+        if self.clip_norm is not None:
+            limit = tf.constant(self.clip_norm, found[0].dtype)
+            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+                limit *= tf.cast(self.optimizer.dynamic_scale, limit.dtype)
+            apply_clipped(self.optimizer, found, variables, limit)
+            return
+        self.optimizer.apply([merge_rows(gradient) for gradient in found], variables)
 
     def _forward(self, inputs: Any, *, training: bool, extra: bool) -> tuple[Any, dict[str, Any]]:
         """Outputs, and by name what auxiliary losses and summaries may ask for."""
@@ -323,9 +343,6 @@ class Engine:
         return {name: tf.convert_to_tensor(gradient) * scale for name, gradient in pairs if gradient is not None}
 
 
-def _times(gradient: Any, factor: float) -> Any:
-    if factor == 1.0:
-        return gradient
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
+def _first(size: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first examples of each part; None for all."""
+    return parts if size is None else tf.nest.map_structure(lambda t: None if t is None else t[:size], parts)

@@ -11,9 +11,13 @@ import keras
 import tensorflow as tf
 
 from zoo.data.stream import as_stream
+from zoo.parallel.shards import distributed
+from zoo.parallel.strategies import Strategy, check_batch
+from zoo.parallel.towers import Towers
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, output_shape, unpack
 from zoo.training.checkpoint import to_numpy
+from zoo.training.engines import make_engine
 from zoo.training.feed import Feed
 from zoo.training.loop import Loop
 from zoo.training.losses import SOFTMAX, TaskLoss
@@ -52,7 +56,9 @@ class Trainer:
         global_batch: examples in a step over all replicas; needed for arrays, checked for other data.
         steps_per_call: steps run in one call of the compiled function; more than 1 helps small networks.
         jit_compile: compile each replica's step with XLA.
-        strategy: a `tf.distribute.Strategy`; the default is the current one.
+        strategy: `zoo.parallel.Towers` or a `tf.distribute.Strategy`; the default is the model's own (see
+            `zoo.multi_gpu`), else the current one. A batch is always the global one.
+        sync_batch_norm: under `tf.distribute`, batch norm takes its statistics over all replicas.
         seed: seed of the order of arrays.
         config: more settings to store with the run and to compare at a resume.
 
@@ -83,7 +89,8 @@ class Trainer:
         global_batch: int | None = None,
         steps_per_call: int = 1,
         jit_compile: bool = False,
-        strategy: tf.distribute.Strategy | None = None,
+        strategy: Strategy | None = None,
+        sync_batch_norm: bool = False,
         seed: int = 0,
         config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -97,7 +104,13 @@ class Trainer:
         if clip_norm is not None and clip_norm <= 0:
             raise ValueError(f"clip_norm must be positive, received {clip_norm}")
         self.model = model
-        self.strategy = strategy or tf.distribute.get_strategy()
+        place = strategy or getattr(model, "towers", None) or model.distribute_strategy
+        self.towers = place if isinstance(place, Towers) else None
+        self.strategy = tf.distribute.get_strategy() if isinstance(place, Towers) else place
+        self.place: Strategy = place
+        self.sync_batch_norm = sync_batch_norm
+        if sync_batch_norm and (jit_compile or self.towers):
+            raise ValueError("sync_batch_norm goes neither with XLA nor with towers, whose own option is batch_norm")
         self.task = TaskLoss(loss, label_smoothing=label_smoothing, class_weights=class_weights, aux_losses=aux_losses)
         self.metrics = list(metrics)
         self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
@@ -112,7 +125,7 @@ class Trainer:
         self.config = dict(config or {})
         self.engine: Engine | None = None
         self.position = (0, 0)
-        with self.strategy.scope():
+        with self.place.scope():
             self.optimizer, self.schedule = self._optimizer(optimizer, learning_rate)
 
     def fit(
@@ -155,6 +168,7 @@ class Trainer:
             seed=self.seed,
             steps_per_epoch=run.steps_per_epoch,
         )
+        check_batch(self.place, feed.global_batch, feed.stream.examples)
         self.build(feed.element_spec)
         logits = output_shape(self.model) if self.task.takes_class_numbers else None
         check_arrays(data, "training data", logits)
@@ -191,7 +205,7 @@ class Trainer:
             metric.reset_state()
         totals: list[tuple[tf.Tensor, tf.Tensor]] = []
         with self.averages.in_weights() if use_averages and self.averages else nullcontext():
-            iterator = iter(self.strategy.experimental_distribute_dataset(dataset))
+            iterator = iter(distributed(self.strategy, dataset))
             left = int(dataset.cardinality())
             while left:  # negative when not known: until the data ends
                 try:
@@ -220,7 +234,7 @@ class Trainer:
         if self.engine is not None:
             return self.engine
         inputs, labels, _ = unpack(element_spec)
-        with self.strategy.scope():
+        with self.place.scope():
             self._build_model(inputs)
             if self.train_only is not None:
                 freeze_all_but(self.model, self.train_only)
@@ -228,7 +242,8 @@ class Trainer:
             variables = {name: v for name, v in named_variables(self.model).items() if id(v) in trainable}
             if not variables:
                 raise ValueError("the model has no trainable variables; unfreeze some")
-            self.engine = Engine(
+            kind, options = make_engine(self.place)
+            self.engine = kind(
                 self.model,
                 self.optimizer,
                 self.task,
@@ -243,6 +258,8 @@ class Trainer:
                 averages=self.averages,
                 jit_compile=self.jit_compile,
                 steps_per_call=self.steps_per_call,
+                sync_batch_norm=self.sync_batch_norm,
+                **options,
             )
         return self.engine
 
@@ -279,7 +296,6 @@ class Trainer:
                 "accumulate": self.accumulate,
                 "averages": averages,
                 "metrics": [metric if isinstance(metric, str) else metric.name for metric in self.metrics],
-                "replicas": self.strategy.num_replicas_in_sync,
                 "seed": self.seed,
                 **({"more": self.config} if self.config else {}),
             }

@@ -1,0 +1,153 @@
+"""Options of commands that train on many devices: ``@sharing_options`` adds them and gives the command a `Sharing`."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+_PANEL = "Many devices"
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=_PANEL, **more)
+
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "strategy": (
+        Annotated[
+            str,
+            _option(help="How devices share each batch: single, towers, mirrored, multiworker, ps (see 'zoo launch')."),
+        ],
+        "single",
+    ),
+    "num_gpus": (
+        Annotated[int | None, _option(min=1, help="GPUs to use; all that --devices leaves by default.")],
+        None,
+    ),
+    "strict_gpus": (Annotated[bool, _option("--strict-gpus", help="Refuse to run on fewer than asked for.")], False),
+    "batch_norm": (Annotated[str, _option(help="Batch norm over devices: mean, sync, or first (towers).")], "mean"),
+    "reduction": (
+        Annotated[str, _option(help="How mirrored gradients meet: auto, nccl, hierarchical, one_device.")],
+        "auto",
+    ),
+    "asynchronous": (
+        Annotated[bool, _option("--asynchronous", help="Each tower applies its own gradients: for study.")],
+        False,
+    ),
+    "show_placement": (Annotated[bool, _option("--show-placement", help="Print where variables live.")], False),
+    "peer_timeout": (
+        Annotated[float, _option(min=1.0, help="Seconds after which a worker ends whose peer is gone.")],
+        60.0,
+    ),
+}
+
+
+@dataclass
+class Sharing:
+    """How a command's devices share the work, as its options say; the fields are those options."""
+
+    strategy: str
+    num_gpus: int | None
+    strict_gpus: bool
+    batch_norm: str
+    reduction: str
+    asynchronous: bool
+    show_placement: bool
+    peer_timeout: float
+    _watchdog: Any = field(default=None, init=False)
+
+    def check(self, net: str) -> None:
+        """Raises ValueError for a command that runs on one device only."""
+        if net == "word_lm" and self.strategy != "single":
+            raise ValueError(
+                f"zoo train word_lm carries its state on one device, got --strategy {self.strategy}; for more of them "
+                "use the Trainer in Python"
+            )
+
+    def serve(self) -> bool:
+        """Serves, to the job's end, where this process is a worker or a parameter server of --strategy ps."""
+        from zoo.parallel import cluster
+
+        return self.strategy == "ps" and cluster.serve(self.peer_timeout)
+
+    def make(self) -> Any:
+        """Makes the strategy; None for one device."""
+        from zoo.parallel import cluster, make_strategy
+
+        if self.batch_norm not in ("first", "mean", "sync"):
+            raise ValueError(f"--batch-norm is first, mean or sync; got {self.batch_norm!r}")
+        if self.batch_norm != "mean" and self.strategy in ("single", "ps"):
+            raise ValueError(f"--batch-norm {self.batch_norm} needs devices that take a step together")
+        if self.strategy in ("multiworker", "ps"):
+            self._watchdog = cluster.watch(self.strategy, self.peer_timeout)
+        return make_strategy(
+            self.strategy,
+            num_gpus=self.num_gpus,
+            strict=self.strict_gpus,
+            batch_norm="mean" if self.sync_batch_norm else self.batch_norm,
+            synchronous=not self.asynchronous,
+            reduction=self.reduction,
+        )
+
+    @property
+    def sync_batch_norm(self) -> bool:
+        """Whether replicas of tf.distribute take the statistics of the whole batch."""
+        return self.batch_norm == "sync" and self.strategy in ("mirrored", "multiworker")
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the files."""
+        from zoo.parallel.strategies import is_chief
+
+        return self.strategy not in ("multiworker", "ps") or is_chief()
+
+    def scope(self, place: Any) -> Any:
+        """Context in which the model is made."""
+        return contextlib.nullcontext() if place is None else place.scope()
+
+    def show(self, variables: Any) -> None:
+        """Prints where variables live, if that was asked for."""
+        if self.show_placement:
+            from zoo.parallel import placement
+
+            typer.echo(placement(variables))
+
+    def done(self) -> None:
+        """Ends the watch over the other workers, who may leave now."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+
+
+def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options to a command, which takes a `Sharing` as its argument ``sharing``.
+
+    In a process that only serves the others (``ps``), the command itself does not run.
+
+    Args:
+        command: A function for ``@app.command()``.
+
+    Returns:
+        The function with the options behind its own.
+    """
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> Any:
+        sharing = Sharing(**{name: arguments.pop(name) for name in _OPTIONS})
+        if sharing.serve():
+            return None
+        return command(**arguments, sharing=sharing)
+
+    signature = inspect.signature(command)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "sharing"]
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _OPTIONS.items()
+    ]
+    run.__signature__ = signature.replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
+    kinds = {name: kind for name, kind in command.__annotations__.items() if name != "sharing"}
+    run.__annotations__ = {**kinds, **{name: kind for name, (kind, _) in _OPTIONS.items()}}
+    return run

@@ -1,0 +1,62 @@
+"""How a strategy's devices get their parts of each global batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from zoo.parallel.strategies import is_multi_worker
+
+
+def distributed(strategy: Any, dataset: tf.data.Dataset) -> Any:
+    """Spreads a data set of global batches over a strategy's devices.
+
+    Several workers read the same batches, and each keeps its own rows: the first n % k of k replicas get n // k + 1 of
+    n rows, the others n // k. So the numbers are those of one device, and no example is lost or seen twice. A chief
+    with parameter servers keeps the data set, and sends whole batches to its workers.
+
+    Args:
+        strategy: Of `tf.distribute`.
+        dataset: Global batches.
+
+    Returns:
+        What `iter` takes.
+    """
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return dataset
+    if not is_multi_worker(strategy):
+        return strategy.experimental_distribute_dataset(dataset)
+    replicas = strategy.num_replicas_in_sync
+
+    def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        local = replicas // context.num_input_pipelines
+        first = context.input_pipeline_id * local
+        if local == 1:
+            return dataset.map(lambda *batch: rows_of(_joined(batch), replicas, first))
+
+        def parts(*batch: Any) -> tf.data.Dataset:
+            numbers = tf.data.Dataset.range(first, first + local)
+            return numbers.map(lambda number: rows_of(_joined(batch), replicas, tf.cast(number, tf.int32)))
+
+        return dataset.flat_map(parts)
+
+    return strategy.distribute_datasets_from_function(of_worker)
+
+
+def rows_of(batch: Any, count: int, index: Any) -> Any:
+    """Returns one replica's rows of a batch; none where there are fewer rows than replicas before it.
+
+    Args:
+        batch: Structure of tensors [n, ...].
+        count: Number of replicas.
+        index: Which one, from 0.
+    """
+    total = tf.shape(tf.nest.flatten(batch)[0])[0]
+    start = index * (total // count) + tf.minimum(index, total % count)
+    size = total // count + tf.cast(index < total % count, tf.int32)
+    return tf.nest.map_structure(lambda part: part[start : start + size], batch)
+
+
+def _joined(batch: tuple[Any, ...]) -> Any:
+    return batch[0] if len(batch) == 1 else batch
