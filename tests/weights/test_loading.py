@@ -188,6 +188,7 @@ def test_keras_without_top(model, fresh, tmp_path):
     report = weights.load(fresh, tmp_path / "notop.h5")
     assert len(report.loaded) == 376
     assert len(report.missing) == HEADS
+    assert "missing (12), not in the file: InceptionV3/AuxLogits (10), InceptionV3/Logits (2)" in str(report)
 
 
 @pytest.mark.parametrize("bits", [8, 16])

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ class Report:
             ("missing", self.missing),
             ("unexpected", self.unexpected),
         ):
-            lines += _by_reason(title, names)
+            lines += _by_reason(title, names, by_scope=True)
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
@@ -296,13 +297,17 @@ def _why_unused(name: str) -> str:
     }[part]
 
 
-def _by_reason(title: str, names: Mapping[str, str]) -> list[str]:
-    """Words names grouped by reason, a few of each."""
+def _by_reason(title: str, names: Mapping[str, str], by_scope: bool = False) -> list[str]:
+    """Words names grouped by reason, a few of each; or many names as their scopes with the number in each."""
     reasons: dict[str, list[str]] = {}
     for name, reason in names.items():
         reasons.setdefault(reason, []).append(name)
     lines = []
     for reason, group in reasons.items():
-        more = f" and {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
-        lines.append(f"  {title} ({len(group)}), {reason}: {', '.join(group[:_SHOWN])}{more}")
+        shown = group
+        if by_scope and len(group) > _SHOWN:
+            scopes = Counter("/".join(name.split("/")[:2]) for name in group)
+            shown = [f"{scope} ({count})" for scope, count in scopes.items()]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        lines.append(f"  {title} ({len(group)}), {reason}: {', '.join(shown[:_SHOWN])}{more}")
     return lines
