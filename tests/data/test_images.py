@@ -124,7 +124,7 @@ def test_bombs_are_refused_before_they_are_decoded():
     assert reason(text) == "damaged"
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", [name for name in GOOD if images.GRAPH_READS_WEBP or "webp" not in name])
 def test_ordinary_files_go_to_the_graph_as_they_are(name):
     data = GOOD[name]
     assert images.same_in_graph(data) and images.graph_bytes(data) is data

@@ -13,6 +13,7 @@ TensorFlow graph for the files that ``same_in_graph`` names, which are all the u
 import io
 import struct
 import warnings
+from importlib import metadata
 
 import numpy as np
 from PIL import Image
@@ -22,6 +23,7 @@ SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".
 SUFFIXES_UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".svg", ".ico")
 MAX_PIXELS = 64_000_000  # below Pillow's own warning; a hostile file of a few bytes can ask for any size
 WHITE = (255, 255, 255)
+GRAPH_READS_WEBP = tuple(int(part) for part in metadata.version("tensorflow").split(".")[:2]) >= (2, 20)
 
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
 _UNSUPPORTED = (
@@ -197,7 +199,8 @@ def same_in_graph(data: bytes) -> bool:
     """Says whether ``zoo.data.decode.decode_image`` gives the pixels that ``decode`` gives.
 
     True for all but: JPEGs with arithmetic coding or 12 bits, 16-bit RGB PNGs with a colour key, GIFs that are
-    transparent or whose first frame does not fill the canvas, BMPs of other than 24 bits, animated WebPs.
+    transparent or whose first frame does not fill the canvas, BMPs of other than 24 bits, animated WebPs and, with
+    TensorFlow before 2.20, all WebPs.
     A CMYK JPEG counts as the same: a level may differ by 1.
 
     Args:
@@ -215,7 +218,7 @@ def same_in_graph(data: bytes) -> bool:
         return _plain_gif(data)
     if kind == "BMP":
         return data[14] >= 40 and data[28] == 24
-    return kind == "WEBP" and not (data[12:16] == b"VP8X" and data[20] & 2)
+    return kind == "WEBP" and GRAPH_READS_WEBP and not (data[12:16] == b"VP8X" and data[20] & 2)
 
 
 def _jpeg_frame(data: bytes) -> int:
