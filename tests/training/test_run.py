@@ -204,7 +204,7 @@ def test_nan_in_a_stream_stops_and_says_where(tmp_path):
             lambda x, y: (x, y + (np.arange(40) == 5) * 9),
             r"0\.\.2 for 3 classes; 1 of 40 do not, the first is number 5",
         ),
-        (lambda x, y: (x, y - 1), r"labels lie in 0\.\.2"),
+        (lambda x, y: (x.tolist(), (y - 1).tolist()), r"labels lie in 0\.\.2"),
         (lambda x, y: (x, y.astype("float32")), "whole numbers from 0; received float32"),
         (lambda x, y: (x, y, np.where(y == 1, np.nan, 1.0)), "weights hold NaN"),
     ],

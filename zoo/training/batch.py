@@ -50,14 +50,14 @@ def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> 
         return
     inputs, labels, weights = unpack(data)
     for name, part in (("inputs", inputs), ("labels", labels), ("weights", weights)):
-        for array in [] if part is None else map(np.asarray, tf.nest.flatten(part)):
-            bad = _not_finite(array)
-            if len(bad):
-                raise ValueError(
-                    f"{what}: {len(bad)} of {len(array)} {name} hold NaN or Inf, the first is number {bad[0]}; repair "
-                    "them or leave them out"
-                )
-    if labels is not None and logits is not None and logits.rank is not None and not tf.nest.is_nested(labels):
+        array = np.asarray([] if part is None else part)
+        bad = _not_finite(array)
+        if len(bad):
+            raise ValueError(
+                f"{what}: {len(bad)} of {len(array)} {name} hold NaN or Inf, the first is number {bad[0]}; repair them "
+                "or leave them out"
+            )
+    if labels is not None and logits is not None and logits.rank is not None:
         _check_class_numbers(np.asarray(labels), what, logits)
 
 
@@ -73,10 +73,10 @@ def output_shape(model: Any) -> tf.TensorShape | None:
 
 def _not_finite(array: np.ndarray, rows: int = 4096) -> np.ndarray:
     """Numbers of the examples with NaN or Inf; a few thousand at a time, so that no second copy is made."""
-    if array.dtype.kind != "f" or array.ndim == 0:
+    if array.dtype.kind != "f" or not array.ndim or not array.size:
         return np.array([], int)
     parts = (array[start : start + rows] for start in range(0, len(array), rows))
-    return np.flatnonzero(~np.concatenate([np.isfinite(part).reshape(len(part), -1).all(1) for part in parts] or [[]]))
+    return np.flatnonzero(~np.concatenate([np.isfinite(part).reshape(len(part), -1).all(1) for part in parts]))
 
 
 def _check_class_numbers(labels: np.ndarray, what: str, logits: tf.TensorShape) -> None:
