@@ -85,6 +85,7 @@ class Net:
 
     def __init__(self, network: Network, spec: NetSpec) -> None:
         self.network = network
+        network.computing = tuple(spec.computing)  # type: ignore[attr-defined]  # read where weights are loaded
         self.spec = replace(spec, builder=self)
         self.__name__ = spec.name
         self.__doc__ = network.__doc__

@@ -5,6 +5,7 @@ of the weights file, ``licence`` and ``versions``.
 """
 
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Mapping
@@ -73,18 +74,15 @@ def load(model: "Model", net: str, name: str) -> None:
             f"{path}: its SHA-256 is {found}, but its card says {about['sha256']}: the file was changed or damaged. "
             "Install scoped-zoo again."
         )
-    _check_options(model, net, about["options"], f"{net} weights {name!r}")
+    _check_options(model, about["options"], f"{net} weights {name!r}")
     assign(model, safetensors.numpy.load(content), f"{net} weights {name!r} (made with options {about['options']})")
 
 
-def _check_options(model: "Model", net: str, made_with: Mapping[str, Any], what: str) -> None:
+def _check_options(model: "Model", made_with: Mapping[str, Any], what: str) -> None:
     """Raises ValueError when an option that changes what is computed is not the one the weights were made with."""
-    from zoo.registry import get_net
-
-    network = get_net(net)
-    defaults = network.options()
-    for option in network.spec.computing:
-        wanted, given = (options.get(option, defaults[option]) for options in (made_with, model.options))
+    parameters = inspect.signature(model.network).parameters
+    for option in getattr(model.network, "computing", ()):  # the registry's mark
+        wanted, given = (options.get(option, parameters[option].default) for options in (made_with, model.options))
         if wanted != given:
             raise ValueError(
                 f"{what} were made with {option}={wanted!r}. Received: {option}={given!r}. "
