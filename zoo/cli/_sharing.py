@@ -59,6 +59,7 @@ class Sharing:
     show_placement: bool
     peer_timeout: float
     _watchdog: Any = field(default=None, init=False)
+    _cluster: Any = field(default=None, init=False)
 
     def check(self, net: str) -> None:
         """Raises ValueError for a command that runs on one device only."""
@@ -74,16 +75,25 @@ class Sharing:
 
         return self.strategy == "ps" and cluster.serve(self.peer_timeout)
 
+    def join(self) -> None:
+        """Joins the cluster, if there is one: TensorFlow wants that before all else."""
+        from zoo.parallel import cluster
+
+        if self.strategy in ("multiworker", "ps"):
+            self._watchdog = cluster.watch(self.strategy, self.peer_timeout)
+            self._cluster = self.make()
+
     def make(self) -> Any:
-        """Makes the strategy; None for one device."""
-        from zoo.parallel import cluster, make_strategy
+        """Makes the strategy, or gives that of the cluster joined before; None for one device."""
+        from zoo.parallel import make_strategy
+
+        if self._cluster is not None:
+            return self._cluster
 
         if self.batch_norm not in ("first", "mean", "sync"):
             raise ValueError(f"--batch-norm is first, mean or sync; got {self.batch_norm!r}")
         if self.batch_norm != "mean" and self.strategy in ("single", "ps"):
             raise ValueError(f"--batch-norm {self.batch_norm} needs devices that take a step together")
-        if self.strategy in ("multiworker", "ps"):
-            self._watchdog = cluster.watch(self.strategy, self.peer_timeout)
         return make_strategy(
             self.strategy,
             num_gpus=self.num_gpus,
@@ -139,6 +149,7 @@ def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         sharing = Sharing(**{name: arguments.pop(name) for name in _OPTIONS})
         if sharing.serve():
             return None
+        sharing.join()
         return command(**arguments, sharing=sharing)
 
     signature = inspect.signature(command)

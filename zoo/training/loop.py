@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from zoo.training.checkpoint import to_numpy
 from zoo.training.feed import Feed
+from zoo.training.follower import Agreement, FollowerFolder
 from zoo.training.interrupt import InterruptedRunError, Interrupts
 from zoo.training.monitor import Monitor
 from zoo.training.options import History, NonFiniteLossError, RunOptions, Sums
@@ -54,7 +55,8 @@ class Loop:
         self._pending: tuple[StepResult, int, int] | None = None
         self._best_weights: dict[str, np.ndarray] | None = None
         feed.go_to(*trainer.position)
-        self.folder = RunFolder(self)
+        self.agreement = Agreement(trainer.strategy)
+        self.folder = RunFolder(self) if self.agreement.writes else FollowerFolder(self)
         self.callbacks = keras.callbacks.CallbackList(list(run.callbacks), add_history=False, add_progbar=False)
 
     @property
@@ -69,7 +71,8 @@ class Loop:
         self._attach_callbacks()
         try:
             lines = self.folder.open()
-            with Interrupts() as interrupts, Watch(self.step, self.total, show=self.options.progress) as watch:
+            show = self.options.progress if self.agreement.writes else "none"
+            with Interrupts() as interrupts, Watch(self.step, self.total, show=show) as watch:
                 self.interrupts, self.watch = interrupts, watch
                 self.folder.announce(watch)
                 self.callbacks.on_train_begin()
@@ -123,7 +126,7 @@ class Loop:
                 )
             self.watch.step(self.step)
             self.folder.check()
-            if self.interrupts.signum is not None:
+            if self.agreement.any(self.interrupts.signum is not None, self.step):
                 self._leave()
 
     def _call(self, count: int) -> StepResult:
@@ -200,7 +203,7 @@ class Loop:
             self.callbacks.on_epoch_end(self.feed.epoch - 1, logs)
         minutes = self.options.checkpoint_minutes
         due = bool(self.options.checkpoint_steps and self.step % self.options.checkpoint_steps == 0)
-        if minutes is not None and time.monotonic() - self._saved_at >= minutes * 60:
+        if minutes is not None and self.agreement.any(time.monotonic() - self._saved_at >= minutes * 60, self.step):
             due = True
         if (due or self.last["validation"] == self.step == self.monitor.best_step) and self.last["save"] != self.step:
             self._save()
@@ -246,7 +249,7 @@ class Loop:
             return
         started = time.monotonic()
         self.callbacks.on_test_begin()
-        found = self.trainer.measure(self.tests, going_on=lambda: self.interrupts.signum is None)
+        found = self.trainer.measure(self.tests, going_on=lambda: self.agreement.together or not self.interrupts.signum)
         if not found:
             self._leave()
         values = {f"val_{name}": value for name, value in found.items()}
@@ -308,7 +311,7 @@ class Loop:
     def _leave(self) -> None:
         """Saves and ends the process's run because of a signal."""
         self._drain()
-        signum = self.interrupts.signum or 2
+        signum = self.interrupts.signum or 15  # or another worker's
         if self.last["save"] != self.step:
             self._save(wait=True)
         self.folder.wait()

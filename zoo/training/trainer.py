@@ -122,6 +122,8 @@ class Trainer:
             jit_compile,
             seed,
         )
+        if isinstance(place, tf.distribute.ParameterServerStrategy):  # enough under way for every worker
+            self.steps_per_call = max(steps_per_call, 2 * place._num_workers)
         self.config = dict(config or {})
         self.engine: Engine | None = None
         self.position = (0, 0)
