@@ -18,6 +18,7 @@ class DeviceSettings:
 
     Args:
         devices: Which physical devices to see: "all", "cpu", or names such as "gpu:0,gpu:2" (the CPU is always there).
+            "cpu:0,cpu:1" divides the CPU into logical devices, to try several without GPUs.
         memory_growth: Take GPU memory as it is needed and not all of it at the start.
         gpu_memory_limit: Most memory of each GPU: a number of MB ("4096") or a share ("0.5", "50%"). None for no limit.
             TensorFlow allows no growth under a limit, so it rules out ``memory_growth``, which is then off.
@@ -65,6 +66,9 @@ class DeviceSettings:
                 else:
                     limit = tf.config.LogicalDeviceConfiguration(memory_limit=self._megabytes(gpu))
                     tf.config.set_logical_device_configuration(gpu, [limit])
+            if logical_cpus(self.devices) > 1:
+                parts = [tf.config.LogicalDeviceConfiguration()] * logical_cpus(self.devices)
+                tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
             if self.intra_op_threads:
                 tf.config.threading.set_intra_op_parallelism_threads(self.intra_op_threads)
             if self.inter_op_threads:
@@ -108,9 +112,17 @@ def parse_devices(text: str) -> list[int] | None:
         kind, _, number = part.partition(":")
         if kind == "gpu" and number.isdigit() and int(number) not in numbers:
             numbers.append(int(number))
-        elif part not in ("cpu", "cpu:0"):
-            raise ValueError(f"devices takes 'all', 'cpu', or a list such as 'gpu:0,gpu:1'; got {text!r}")
+        elif part != "cpu" and not (kind == "cpu" and number.isdigit()):
+            raise ValueError(
+                f"devices takes 'all', 'cpu', or a list such as 'gpu:0,gpu:1' or 'cpu:0,cpu:1'; got {text!r}"
+            )
     return numbers
+
+
+def logical_cpus(text: str) -> int:
+    """Returns into how many logical devices ``--devices`` divides the CPU: 2 for "cpu:0,cpu:1"."""
+    numbers = [part.strip().partition(":")[2] for part in text.lower().split(",") if part.strip().startswith("cpu")]
+    return max((int(number) + 1 for number in numbers if number.isdigit()), default=1)
 
 
 def parse_memory(value: str | float) -> float:

@@ -10,7 +10,10 @@ import typer
 from zoo.devices import DeviceSettings
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "devices": (Annotated[str, typer.Option(help="all, cpu, or GPUs such as gpu:0,gpu:1.")], "all"),
+    "devices": (
+        Annotated[str, typer.Option(help="all, cpu, GPUs such as gpu:0,gpu:1, or logical CPUs cpu:0,cpu:1.")],
+        "all",
+    ),
     "memory_growth": (Annotated[bool, typer.Option(help="Take GPU memory as needed, not all at the start.")], True),
     "gpu_memory_limit": (
         Annotated[str | None, typer.Option(metavar="MB|SHARE", help="Most memory of each GPU: 4096, 0.5 or 50%.")],

@@ -15,6 +15,7 @@ import typer
 
 from zoo.cli._bench_bound import kept_bytes
 from zoo.cli._bench_run import Cell, Result, allocator_settings, largest_batch, machine, ratio, run_cells, slope
+from zoo.cli._bench_scaling import scaling
 from zoo.cli._print import print_table
 
 app = typer.Typer()
@@ -39,6 +40,9 @@ COLUMNS = (
 @app.callback()
 def _bench() -> None:
     """Measure a training step: seconds and peak memory, each cell in a fresh process, beside other people's."""
+
+
+app.command()(scaling)
 
 
 @app.command()
