@@ -118,6 +118,8 @@ def batch_norm(
         variables = _variables(
             inputs, channels, center, scale, param_initializers, param_regularizers, variables_collections, trainable
         )
+        if not zero_debias_moving_mean:  # which is right from the first step on
+            moments.remember_decay(variables.moving_mean, decay)
         training = False if scoping.scope_is_frozen() else parts.static_bool(is_training)
         group = scoping.replicas()
         synchronized = group is not None and (synchronized or group.synchronized)

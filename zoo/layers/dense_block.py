@@ -272,6 +272,7 @@ def _joined(maps: Maps) -> Moments:
 
 def _update(norm: Norm, measured: Sequence[tf.Tensor], inputs: tf.Tensor, decay: float) -> None:
     """Moves a norm's moving statistics: at once, or in a TF1 graph through UPDATE_OPS; a frozen norm's stay."""
+    moving.remember_decay(norm.moving_mean, decay)
     if not norm.training:
         return
     count = shared_norm.values_measured(inputs)

@@ -12,6 +12,7 @@ from zoo.layers import parts
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 
 _UPDATE = "AssignMovingAvg"
+_DECAY = "_zoo_decay"
 
 
 class Step(NamedTuple):
@@ -123,6 +124,17 @@ def renormalize(
     with tf.control_dependencies([op for op in done if op is not None]):
         new_mean, new_stddev = tf.identity(new_mean), tf.identity(new_stddev)
     return (tf.stop_gradient(r), tf.stop_gradient(d)), new_mean, tf.square(new_stddev) - epsilon
+
+
+def remember_decay(moving_mean: Any, decay: float | tf.Tensor) -> None:
+    """Notes on the variable how slowly it moves; a tensor is not noted."""
+    if not tf.is_tensor(decay):
+        setattr(moving_mean, _DECAY, float(decay))
+
+
+def decay_of(variable: Any) -> float | None:
+    """Returns the share that a moving mean keeps in a step; None for any other variable."""
+    return getattr(variable, _DECAY, None)
 
 
 def update(

@@ -25,6 +25,7 @@ from zoo.training.state import (
     restore_random_state,
     variables_of,
 )
+from zoo.training.statistics import warn_of_short_run
 from zoo.training.step import RATE, TASK, StepResult
 from zoo.training.watch import Watch, describe
 
@@ -47,6 +48,7 @@ class Loop:
         self.engine = trainer.build(feed.element_spec)
         self.monitor = Monitor(run.monitor, run.mode, run.patience, run.min_delta)
         self._check_options()
+        warn_of_short_run(trainer.model, self.total)
         self.step, self.rate, self.stopped = int(self.engine.step.numpy()), 0.0, ""
         self.line_sums, self.epoch_sums = Sums(), Sums()
         self.last = {"log": self.step, "validation": self.step, "save": -1, "epoch_end": self.step}

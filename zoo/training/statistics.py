@@ -1,0 +1,43 @@
+"""Moving statistics of batch norm that a run is too short for."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+
+from zoo.layers.moments import decay_of
+from zoo.training.checkpoint import to_numpy
+
+_log = logging.getLogger("zoo")
+
+
+def warn_of_short_run(model: keras.Model, steps: int | None) -> None:
+    """Warns when fresh moving statistics, m = d m + (1 - d) batch, see fewer than 1 / (1 - d) steps.
+
+    Evaluation would then use values near the initial ones, and look random after a training that went well.
+
+    Args:
+        model: a built model; frozen parts and statistics that came with weights are left out.
+        steps: length of the whole run; None when it is not known.
+    """
+    slow = max(_decays_of_fresh_statistics(model), default=0.0)
+    needed = math.ceil(1 / (1 - slow) - 1e-6) if slow < 1 else math.inf
+    if steps is not None and steps < needed:
+        _log.warning(
+            "batch norm keeps %g of its moving statistics a step, so evaluation is right after about %s steps of "
+            "training; this run has %d. Train longer, or lower the decay (batch_norm_decay, or Keras' momentum)",
+            *(slow, f"{needed:,}", steps),
+        )
+
+
+def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
+    for layer in model._flatten_layers():
+        for variable in layer._non_trainable_variables if layer.trainable else ():
+            keras_own = isinstance(layer, keras.layers.BatchNormalization) and variable is layer.moving_mean
+            decay = layer.momentum if keras_own else decay_of(variable.value)
+            if decay is not None and not np.any(to_numpy(variable)):
+                yield decay
