@@ -39,7 +39,7 @@ class Extractor:
         batch_size: Pictures at a time; smaller batches are filled up, so that a picture's features never depend on
             its company.
         workers: Threads that read pictures; one a CPU by default.
-        devices: Devices that share the batches; all GPUs by default, or the CPU where there is none.
+        devices: Devices that share the batches; all GPUs by default, or the CPUs where there is none.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class Extractor:
         self.trunk, self.reader, self.batch_size = trunk, reader, batch_size
         self.cache = Path(cache) if cache is not None else default_cache()
         self.workers = workers or os.cpu_count() or 1
-        self.devices = list(devices or [device.name for device in tf.config.list_logical_devices("GPU")] or ["CPU:0"])
+        found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        self.devices = list(devices or [device.name for device in found])
         self._models: dict[str, Any] = {}
         self._functions: dict[tuple[str, ...], Callable[[tf.Tensor], Mapping[str, Any]]] = {}
 
