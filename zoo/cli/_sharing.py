@@ -3,9 +3,12 @@
 import contextlib
 import functools
 import inspect
+import os
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -132,6 +135,25 @@ class Sharing:
             self._watchdog.stop()
 
 
+def _as_chief(command: Callable[[], Any], sharing: Sharing) -> NoReturn:
+    """Runs a command and ends the process: TensorFlow's threads would wait at its end for workers that are gone."""
+    status = 0
+    try:
+        sharing.join()
+        command()
+    except typer.Exit as left:
+        status = left.exit_code
+    except Exception as error:
+        status = 2 if isinstance(error, ValueError | TypeError | FileExistsError | FileNotFoundError) else 1
+        if os.environ.get("ZOO_TRACEBACK"):
+            traceback.print_exc()
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        typer.echo(f"zoo: {kind}{error}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options to a command, which takes a `Sharing` as its argument ``sharing``.
 
@@ -149,6 +171,8 @@ def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         sharing = Sharing(**{name: arguments.pop(name) for name in _OPTIONS})
         if sharing.serve():
             return None
+        if sharing.strategy == "ps":
+            _as_chief(lambda: command(**arguments, sharing=sharing), sharing)
         sharing.join()
         return command(**arguments, sharing=sharing)
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.parallel.gradients import merge_rows, sum_gradients
-from zoo.parallel.placement import Where, placement
+from zoo.parallel.places import Where, placement
 from zoo.parallel.towers import Share, Towers
 from zoo.scoping import in_graph
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.parallel.placement import Where, check_devices, choose_devices
+from zoo.parallel.places import Where, check_devices, choose_devices
 from zoo.parallel.strategies import mirrored
 from zoo.parallel.towers import Share, Towers
 from zoo.registry import Net, get_net

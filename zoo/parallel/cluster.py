@@ -124,11 +124,26 @@ def check_port(task: Task) -> None:
         ) from None
 
 
+def meet(task: Task, timeout: float) -> None:
+    """Waits until all tasks are there: TensorFlow would wait for ever, and without a word.
+
+    Until then this task listens on its own port, so that the others see it.
+
+    Raises:
+        TimeoutError: Tasks that did not come.
+    """
+    with socket.socket() as here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        here.bind(("", int(task.address.rpartition(":")[2])))
+        here.listen()
+        wait_for(task.peers(), timeout)
+
+
 def watch(strategy: str, timeout: float) -> Watchdog:
     """Checks this process's place in the cluster and begins to watch those it depends on.
 
     Args:
-        strategy: ``multiworker``: all others; ``ps`` (in the chief): the parameter servers, which must be there now.
+        strategy: ``multiworker``: all others; ``ps`` (in the chief): the parameter servers.
         timeout: Seconds after which a task counts as gone.
 
     Returns:
@@ -141,6 +156,7 @@ def watch(strategy: str, timeout: float) -> Watchdog:
     task = read_task(strategy)
     check_port(task)
     if strategy == "multiworker":
+        meet(task, timeout)
         return Watchdog(task.name, task.peers(), timeout).start()
     wait_for(task.peers(), timeout)
     return Watchdog(task.name, task.peers("ps"), timeout).start()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-GRACE = 8.0  # seconds between asking a task to end and ending it
+GRACE = 5.0  # seconds between asking a task to end and ending it
 SAVING = 60.0  # seconds that tasks have to save and leave by themselves after Ctrl-C
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from zoo.parallel.placement import check_devices, choose_devices
+from zoo.parallel.places import check_devices, choose_devices
 from zoo.parallel.towers import Towers
 
 STRATEGIES = ("single", "towers", "mirrored", "multiworker", "ps")

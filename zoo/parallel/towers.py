@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.parallel.lockstep import POLICIES, Lockstep
-from zoo.parallel.placement import Where, check_devices, tower_device, variable_device, variables_on
+from zoo.parallel.places import Where, check_devices, tower_device, variable_device, variables_on
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,145 @@
+"""Clusters of processes on the loopback: several workers, parameter servers, deaths; each bounded in time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from zoo.parallel.launch import free_ports
+from zoo.training import read_checkpoint
+
+LIMIT = 150  # seconds, for whatever hangs
+ZOO = [sys.executable, "-c", "from zoo.cli import main; main()"]
+TRAIN = ["train", "lenet5", "--batch", "64", "--epochs", "2", "--no-augment", "--progress", "none", "--peer-timeout"]
+
+
+def environment(**more):
+    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", **more}
+
+
+def train(strategy, out, *more, timeout="60"):
+    return ["zoo", *TRAIN, timeout, "--strategy", strategy, "--out", str(out), "--summaries", "none", *more]
+
+
+def launch(folder, words, *counts):
+    command = [*ZOO, "launch", *counts, "--logs", str(folder / "logs"), "--", *words]
+    return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def said(process):
+    try:
+        output, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        output, _ = process.communicate(timeout=30)
+        pytest.fail(f"not at its end after {LIMIT} s: {output[-2000:]}")
+    return output
+
+
+def arrays(run):
+    newest = max(run.glob("model.ckpt-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    return newest.name, read_checkpoint(newest).arrays
+
+
+def lines(run):
+    kept = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in kept]
+
+
+def wait_for(path, process):
+    end = time.monotonic() + LIMIT
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_two_workers_are_one_and_go_on_after_a_kill(tmp_path):
+    """The numbers of one device; killed in the middle and started again, the same bits as undisturbed."""
+    whole = launch(tmp_path, train("multiworker", tmp_path / "whole", "--checkpoint-steps", "10"), "--workers", "2")
+    output = said(whole)
+    assert whole.returncode == 0, output
+    killed = launch(tmp_path, train("multiworker", tmp_path / "killed", "--checkpoint-steps", "10"), "--workers", "2")
+    wait_for(tmp_path / "killed" / "model.ckpt-20", killed)
+    victims = subprocess.run(["pgrep", "-P", str(killed.pid)], capture_output=True, text=True, check=True).stdout
+    os.kill(int(victims.split()[1]), signal.SIGKILL)
+    started = time.monotonic()
+    output = said(killed)
+    assert time.monotonic() - started < 10
+    assert killed.returncode not in (0, None), output
+    assert not (tmp_path / "killed" / "model.keras").exists()
+    again = launch(tmp_path, train("multiworker", tmp_path / "killed", "--checkpoint-steps", "10"), "--workers", "2")
+    output = said(again)
+    assert again.returncode == 0, output
+    assert "going on at step" in output
+    (name, one), (other, two) = arrays(tmp_path / "whole"), arrays(tmp_path / "killed")
+    assert name == other
+    for key, value in one.items():
+        np.testing.assert_array_equal(two[key], value, err_msg=key)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "killed")
+    single = subprocess.run(
+        [*ZOO, *train("single", tmp_path / "single")[1:]], env=environment(), timeout=LIMIT, check=True
+    )
+    assert single.returncode == 0
+    found = arrays(tmp_path / "single")[1]
+    assert found.keys() == one.keys()
+    for key in one:
+        if key.startswith("model/"):
+            np.testing.assert_allclose(one[key], found[key], rtol=0.02, atol=2e-3, err_msg=key)
+    # what was saved by two workers goes on with one process, and on towers
+    more = train("towers", tmp_path / "whole", "--epochs", "3", "--devices", "cpu:0,cpu:1", "--num-gpus", "2")[1:]
+    ended = subprocess.run([*ZOO, *more], env=environment(), timeout=LIMIT, check=True, capture_output=True, text=True)
+    assert "after 69 steps" in ended.stdout
+
+
+def test_parameter_servers_outlive_a_worker(tmp_path):
+    run = tmp_path / "run"
+    words = train("ps", run, "--epochs", "20", "--checkpoint-steps", "20")
+    job = launch(tmp_path, words, "--workers", "2", "--ps", "1")
+    wait_for(run / "model.ckpt-40", job)
+    victims = subprocess.run(["pgrep", "-f", str(run)], capture_output=True, text=True, check=True).stdout.split()
+    for pid in victims:
+        config = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+        if '"type": "worker", "index": 0' in config:
+            os.kill(int(pid), signal.SIGKILL)
+            break
+    output = said(job)
+    assert job.returncode == 0, output
+    assert "worker-0 ended with status 137 and is started again" in output
+    accuracy = [line["val_accuracy"] for line in lines(run) if line["kind"] == "validation"]
+    assert len(accuracy) == 20
+    assert max(accuracy) > 0.9
+
+
+def test_a_worker_alone_ends_with_a_message(tmp_path):
+    ports = free_ports(2)
+    config = {"cluster": {"worker": [f"127.0.0.1:{port}" for port in ports]}, "task": {"type": "worker", "index": 0}}
+    command = [*ZOO, *train("multiworker", tmp_path / "run", timeout="4")[1:]]
+    alone = subprocess.run(
+        command,
+        env=environment(TF_CONFIG=json.dumps(config)),
+        timeout=LIMIT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert alone.returncode == 1
+    assert f"did not come within 4 s: worker 1 at 127.0.0.1:{ports[1]}" in alone.stderr
+    config["task"]["index"] = 2
+    broken = subprocess.run(
+        command,
+        env=environment(TF_CONFIG=json.dumps(config)),
+        timeout=LIMIT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert broken.returncode == 2
+    assert "task.index is a number from 0 to 1; got 2" in broken.stderr
+    assert not (tmp_path / "run").exists()
