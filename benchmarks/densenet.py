@@ -18,7 +18,7 @@ TABLES = {
     "memory_plain": "--batches 8,24 --memory store --peers keras --rounds 1",
     "levels": "--batches 24 --memory recompute,minimal,store --rounds 7",
     "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --rounds 3",
-    "depth": "--nets 40x12,100x12,160x12,250x12 --batches 8,16 --memory store,recompute,minimal --rounds 1",
+    "depth": "--nets 40x12,100x12,160x12,250x12 --batches 8,16 --memory store,recompute --rounds 1",
     "xla": "--nets 40x12 --batches 8,16 --memory store,recompute --xla both --rounds 5",
 }
 

@@ -71,10 +71,11 @@ class Result:
 def run_cells(cells: Sequence[Cell], rounds: int) -> list[Result]:
     """Starts all cells' processes, lets them warm up in turn, and takes their steps in rounds, one after the other.
 
-    Only one process works at any time, and what the machine does besides hits the cells of a round alike.
+    Only one process works at any time, and what the machine does besides hits the cells of a round alike. With a single
+    round there is nothing to set side by side, and each process ends before the next one starts.
 
     Args:
-        cells: At least one; together they must fit into memory.
+        cells: At least one; with more than one round they must fit into memory together.
         rounds: Measured steps of each.
 
     Returns:
@@ -83,6 +84,8 @@ def run_cells(cells: Sequence[Cell], rounds: int) -> list[Result]:
     Raises:
         RuntimeError: A cell's process failed; the message ends with what it said.
     """
+    if rounds == 1 and len(cells) > 1:
+        return [result for cell in cells for result in run_cells([cell], 1)]
     workers = []
     try:
         for cell in cells:
