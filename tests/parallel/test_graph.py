@@ -56,7 +56,7 @@ def plain(make, steps=5):
         total = loss + tf.add_n(V1.losses.get_regularization_losses())
         op = make().minimize(total)
         session.run(V1.global_variables_initializer())
-        losses = [session.run([total, op])[0] for _ in range(steps)]
+        losses = [(session.run(total), session.run(op))[0] for _ in range(steps)]
         return {v.op.name: session.run(v) for v in V1.global_variables()}, losses
 
 

@@ -16,7 +16,20 @@ from zoo.training import read_checkpoint
 
 LIMIT = 150  # seconds, for whatever hangs
 ZOO = [sys.executable, "-c", "from zoo.cli import main; main()"]
-TRAIN = ["train", "lenet5", "--batch", "64", "--epochs", "2", "--no-augment", "--progress", "none", "--peer-timeout"]
+TRAIN = [
+    "train",
+    "lenet5",
+    "--batch",
+    "64",
+    "--epochs",
+    "2",
+    "--no-augment",
+    "--schedule",
+    "constant",
+    "--progress",
+    "lines",
+    "--peer-timeout",
+]
 
 
 def environment(**more):

@@ -145,7 +145,8 @@ def build_towers(
             pairs = [[(merge_rows(g), v) for g, v in chosen] for chosen in pairs]
         updates = _updates_of_tower_0(added(_KEYS.UPDATE_OPS), towers.count) if graph else []
         ops = []
-        with tf.control_dependencies(updates if graph else []):
+        # the loss first: a penalty that is fetched with the step must not read what the step has written
+        with tf.control_dependencies([loss, *updates] if graph else []):
             for number, chosen in enumerate(pairs):
                 counting = {"global_step": global_step} if graph and number == 0 else {}
                 ops.append(optimizer.apply_gradients(chosen, **counting))

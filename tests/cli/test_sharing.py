@@ -1,0 +1,112 @@
+"""`zoo train` on many devices, `zoo bench scaling` and `zoo launch`, inside the test process (four logical CPUs)."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from zoo.devices import logical_cpus, parse_devices
+from zoo.training import read_checkpoint
+
+SHORT = [
+    "--epochs",
+    "1",
+    "--batch",
+    "256",
+    "--no-augment",
+    "--summaries",
+    "none",
+    "--progress",
+    "lines",
+    "--optimizer",
+    "sgd",
+    "--schedule",
+    "constant",
+]
+
+
+def weights(run):
+    arrays = read_checkpoint(max(run.glob("model.ckpt-*"), key=lambda p: int(p.name.rpartition("-")[2]))).arrays
+    return {name: array for name, array in arrays.items() if name.startswith("model/")}
+
+
+def test_towers_mirrored_and_one_device_give_the_same_and_go_on_from_each_other(zoo_command, tmp_path):
+    found = {}
+    for name, options in {
+        "single": [],
+        "towers": ["--strategy", "towers", "--show-placement"],
+        "mirrored": ["--strategy", "mirrored", "--reduction", "one_device"],
+    }.items():
+        said = zoo_command("train", "lenet5", *SHORT, "--out", tmp_path / name, *options)
+        assert said.code == 0, said.err
+        found[name] = weights(tmp_path / name)
+        if name == "towers":
+            assert "LeNet5/conv1/weights" in said.out
+            assert "5 x 5 x 1 x 6" in said.out
+    for name in ("towers", "mirrored"):
+        for key, value in found["single"].items():
+            np.testing.assert_allclose(found[name][key], value, rtol=1e-4, atol=1e-6, err_msg=key)
+    said = zoo_command(
+        "train", "lenet5", *SHORT, "--epochs", "2", "--out", tmp_path / "towers", "--strategy", "mirrored"
+    )
+    assert said.code == 0, said.err
+    assert "going on at step 7" in said.err
+    said = zoo_command("train", "lenet5", *SHORT, "--epochs", "3", "--out", tmp_path / "towers")
+    assert said.code == 0, said.err
+    assert "going on at step 13" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--strategy", "tower"], "strategy is one of single, towers, mirrored, multiworker, ps; got 'tower'"),
+        (["--strategy", "towers", "--num-gpus", "2", "--strict-gpus"], "2 GPUs were asked for and there are 0"),
+        (["--strategy", "towers", "--batch", "2"], "global batch of 2 has fewer examples than the 4 devices"),
+        (["--strategy", "mirrored", "--batch", "479"], "the last batch of an epoch has 1 of 1438 examples"),
+        (["--strategy", "towers", "--batch-norm", "all"], "--batch-norm is first, mean or sync; got 'all'"),
+        (["--batch-norm", "sync"], "needs devices that take a step together"),
+        (["--strategy", "mirrored", "--asynchronous"], "synchronous=False is for towers"),
+        (["--num-gpus", "2"], "takes no number of GPUs"),
+        (["--strategy", "towers", "--jit-compile"], "jit_compile goes with mirrored"),
+        (["--strategy", "multiworker"], "TF_CONFIG, which is not set"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(zoo_command, tmp_path, monkeypatch, options, message):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    words = [word for word in SHORT if word not in ("--batch", "256")] if "--batch" in options else SHORT
+    said = zoo_command("train", "lenet5", *words, "--out", tmp_path / "run", *options)
+    assert said.code == 2
+    assert message in said.err
+    assert not list((tmp_path / "run").glob("model.ckpt*"))
+
+
+def test_fewer_gpus_than_asked_for_warns_with_both_numbers(zoo_command, tmp_path):
+    with pytest.warns(UserWarning, match="2 GPUs were asked for and there are 0.*running on 2 device"):
+        said = zoo_command("train", "lenet5", *SHORT, "--out", tmp_path, "--strategy", "towers", "--num-gpus", "2")
+    assert said.code == 0, said.err
+
+
+def test_bench_scaling_writes_its_table(zoo_command, tmp_path):
+    said = zoo_command("bench", "scaling", "--batch", "16", "--rounds", "3", "--counts", "2", "--out", tmp_path)
+    assert said.code == 0, said.err
+    rows = list(csv.DictReader((tmp_path / "scaling.csv").open()))
+    assert [(row["strategy"], row["devices"]) for row in rows] == [("single", "1"), ("towers", "2"), ("mirrored", "2")]
+    assert all(float(row["median_s"]) > 0 for row in rows)
+    assert float(rows[0]["ratio"]) == 1
+    said = zoo_command("bench", "scaling", "--counts", "9", "--out", tmp_path)
+    assert said.code == 2
+    assert "there are 4 devices" in said.err
+
+
+def test_launch_passes_the_status_on(zoo_command, tmp_path):
+    words = ["launch", "--workers", "2", "--logs", tmp_path, "--", "sh", "-c", "echo here; exit 5"]
+    said = zoo_command(*words)
+    assert said.code == 5
+    assert (tmp_path / "worker-1.log").read_text() in ("here\n", "")
+
+
+def test_logical_cpus_by_name():
+    assert logical_cpus("cpu:0,cpu:1") == 2
+    assert logical_cpus("gpu:0,cpu:3") == 4
+    assert logical_cpus("all") == logical_cpus("cpu") == 1
+    assert parse_devices("cpu:0,cpu:1") == []
