@@ -229,7 +229,7 @@ def where(size: str, calls: int = 5) -> None:
         for event in itertools.chain.from_iterable(line.events for line in plane.lines):
             name = plane.event_metadata[event.metadata_id].name
             scope, colon, kind = name.rpartition(":")
-            if colon and scope and kind.lstrip("_").isalnum() and not scope.startswith("Thread"):
+            if colon and scope[-1:] not in ("", ":") and kind.lstrip("_").isalnum() and not scope.startswith("Thread"):
                 spent[kind] += event.duration_ps / 1e9 / calls
                 runs[kind] += 1
     rows = [{"size": size, "op": kind, "ms": ms, "calls": runs[kind] // calls} for kind, ms in spent.most_common(15)]
