@@ -200,7 +200,9 @@ def _bound(cell: Cell) -> float:
 def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[str, Any]]:
     """The table: one row a cell and batch; times are set beside the first cell of their batch."""
     rows = []
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    script = Path(sys.argv[0])
+    called = ["python", f"{script.parent.name}/{script.name}"] if script.suffix == ".py" else [script.name]
+    command = shlex.join([*called, *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
     for number, result in enumerate(results):
         cell, beside = result.cell, results[number - number % cells]
         alike = results[number % cells :: cells]
