@@ -10,7 +10,6 @@ import zoo
 from zoo.nets.word_lm import summed_cross_entropy
 from zoo.training import Trainer
 
-NUMBERS = np.random.default_rng(0)
 CPUS = [f"CPU:{i}" for i in range(4)]
 
 
@@ -31,16 +30,16 @@ class Case:
 
     def data(self, batches=5, batch=7):
         """A data set of batches; the last one is not full."""
-        count = batches * batch - 2
-        labels = NUMBERS.integers(0, 4, count)
+        count, numbers = batches * batch - 2, np.random.default_rng(0)
+        labels = numbers.integers(0, 4, count)
         if self.words:
-            inputs: Any = NUMBERS.integers(0, 12, (count, 5)).astype("int32")
-            labels = NUMBERS.integers(0, 12, (count, 5))
+            inputs: Any = numbers.integers(0, 12, (count, 5)).astype("int32")
+            labels = numbers.integers(0, 12, (count, 5))
             if self.net == "sequence_tagger":
-                inputs = {"sequence": NUMBERS.normal(size=(count, 5, 3)), "length": NUMBERS.integers(1, 6, count)}
-                labels = NUMBERS.integers(0, 4, (count, 5))
+                inputs = {"sequence": numbers.normal(size=(count, 5, 3)), "length": numbers.integers(1, 6, count)}
+                labels = numbers.integers(0, 4, (count, 5))
         else:
-            inputs = NUMBERS.uniform(-1, 1, (count, *self.inputs))
+            inputs = numbers.uniform(-1, 1, (count, *self.inputs))
         return tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch).cache()
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from parallel.nets import CASES, IDS
+from parallel.nets import train as alone
 
 from zoo.parallel.launch import free_ports
 from zoo.training import read_checkpoint
@@ -50,7 +52,7 @@ def said(process):
         output, _ = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         process.terminate()
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=90)
         pytest.fail(f"not at its end after {LIMIT} s: {output[-2000:]}")
     return output
 
@@ -156,3 +158,32 @@ def test_a_worker_alone_ends_with_a_message(tmp_path):
     assert broken.returncode == 2
     assert "task.index is a number from 0 to 1; got 2" in broken.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("kind", "counts"), [("multiworker", (2, 0)), ("ps", (1, 1))])
+def test_every_network_trains_in_a_cluster(tmp_path, kind, counts):
+    script = Path(__file__).with_name("launched_nets.py")
+    words = [sys.executable, str(script), kind, str(tmp_path / "found.npz")]
+    job = launch(tmp_path, words, "--workers", str(counts[0]), "--ps", str(counts[1]))
+    output = said(job)
+    assert job.returncode == 0, output[-3000:]
+    found = dict(np.load(tmp_path / "found.npz"))
+    assert {key.partition(":")[0] for key in found} == set(IDS)
+    for case, name in zip(CASES, IDS, strict=True):
+        values = alone(case, None, case.data(), steps=3)[0]
+        for key, value in values.items():
+            assert np.isfinite(found[f"{name}:{key}"]).all()
+            if kind == "multiworker":  # the asynchronous updates of one worker are late
+                np.testing.assert_allclose(found[f"{name}:{key}"], value, rtol=1e-8, atol=1e-8, err_msg=f"{name} {key}")
+
+
+def test_a_signal_to_the_launcher_saves_and_ends_all(tmp_path):
+    run = tmp_path / "run"
+    job = launch(tmp_path, train("multiworker", run, "--epochs", "50", "--checkpoint-steps", "10"), "--workers", "2")
+    wait_for(run / "model.ckpt-20", job)
+    job.terminate()
+    output = said(job)
+    assert job.returncode == 143, output
+    step = max(int(path.name.rpartition("-")[2]) for path in run.glob("model.ckpt-*"))
+    assert step % 8 == 0  # where the workers agreed
+    assert f"stopped after step {step}" in (tmp_path / "logs" / "worker-0.log").read_text()

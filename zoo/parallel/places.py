@@ -116,15 +116,21 @@ def variable_device(where: Where, devices: Sequence[str]) -> Callable[[Any], str
     if isinstance(where, str):
         name = {"cpu": "CPU:0", "first": devices[0]}.get(where.lower(), where)
         _spec(name)
-        return lambda _: _full(name)
+        return lambda _: full_name(name)
     names = list(where)
     if not names:
         raise ValueError("variables need a device: name at least one parameter server")
-    turns = itertools.cycle([_full(name) for name in names])
+    turns = itertools.cycle([full_name(name) for name in names])
     return lambda _: next(turns)
 
 
-def _full(name: str) -> str:
+def next_device(place: Callable[[Any], str]) -> str:
+    """Returns where `place` puts a variable, without an operation that makes one."""
+    return place(tf.compat.v1.NodeDef(name="variable", op="VarHandleOp"))
+
+
+def full_name(name: str) -> str:
+    """Returns ``/device:GPU:0`` for ``GPU:0``."""
     return name if name.startswith("/") else f"/device:{name}"
 
 
@@ -132,7 +138,7 @@ def tower_device(device: str, place: Callable[[Any], str]) -> Callable[[Any], st
     """Returns the device function of a tower in a graph: variables where `place` says, all else on `device`."""
 
     def choose(op: Any) -> str:
-        return place(op) if op.type in VARIABLE_OPS else _full(device)
+        return place(op) if op.type in VARIABLE_OPS else full_name(device)
 
     return choose
 
@@ -142,7 +148,7 @@ def variables_on(place: Callable[[Any], str]) -> Iterator[None]:
     """Makes the variables that are created inside, in eager mode, on the devices that `place` says."""
 
     def creator(make: Callable[..., Any], **options: Any) -> Any:
-        with tf.device(place(None)):
+        with tf.device(next_device(place)):
             return make(**options)
 
     with tf.variable_creator_scope(creator):

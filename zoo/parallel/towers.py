@@ -10,7 +10,15 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.parallel.lockstep import POLICIES, Lockstep
-from zoo.parallel.places import Where, check_devices, tower_device, variable_device, variables_on
+from zoo.parallel.places import (
+    Where,
+    check_devices,
+    full_name,
+    next_device,
+    tower_device,
+    variable_device,
+    variables_on,
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,7 @@ class Towers:
     def on_variables(self) -> Any:
         """Context in which gradients are added up and applied: beside the variables, or at the first of them."""
         graph = not tf.executing_eagerly() and not tf.inside_function()
-        return nullcontext() if graph else tf.device(self._place(None))
+        return nullcontext() if graph else tf.device(next_device(self._place))
 
     def run(self, function: Callable[[Share], Any], batch: Any) -> list[Any]:
         """Runs `function` once a tower, each with its part of the batch on its device.
@@ -142,7 +150,7 @@ class Towers:
 
         def on_device(share: Share) -> Callable[[], Any]:
             device = self.devices[share.index]
-            where = tower_device(device, self._place) if in_graph else device
+            where = tower_device(device, self._place) if in_graph else full_name(device)
 
             def work() -> Any:
                 with tf.compat.v1.device(where):
