@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parent / "results"
 
 # Name -> words after ``zoo bench densenet``.
 TABLES = {
-    "time": "--batches 24 --memory recompute,minimal --peers keras,torchvision --rounds 7",
+    "time": "--batches 24 --memory recompute,minimal --peers keras,torchvision --rounds 11",
     "memory": "--batches 8,24 --memory recompute,minimal --peers torchvision,torchvision_memory_efficient --rounds 1",
     "memory_plain": "--batches 8,24 --memory store --peers keras --rounds 1",
     "levels": "--batches 24 --memory recompute,minimal,store --rounds 7",

@@ -1,11 +1,14 @@
-"""Where the memory of a DenseNet-121 training step is at its peak, and what the allocator adds to it.
+"""Where the memory of a DenseNet-121 training step is at its peak, what the allocator adds, and where the time goes.
 
     python benchmarks/densenet_where.py [--batches 8,24] [--memory recompute,minimal]
+    python benchmarks/densenet_where.py --time
 
-Writes results/densenet_where.csv. TensorFlow's profiler records every allocation of the third step: the bytes that a
-tensor asked for and those of the chunk that it got (the allocator splits a chunk only when it is at least twice as
-large as asked for). Rows, in MiB at the step's peak: all tensors; the parts of it by the operation that made them; the
-chunks; ``slope`` is per image, from the smallest to the largest batch. A process for each.
+The first writes results/densenet_where.csv. TensorFlow's profiler records every allocation of the third step: the
+bytes that a tensor asked for and those of the chunk that it got (the allocator splits a chunk only when it is at least
+twice as large as asked for). Rows, in MiB at the step's peak: all tensors; the parts of it by the operation that made
+them; the chunks; ``slope`` is per image, from the smallest to the largest batch. A process for each. The second writes
+results/densenet_where_time.csv: milliseconds of a step of the largest batch by kind of operation, summed over threads,
+with level recompute.
 """
 
 import argparse
@@ -59,8 +62,8 @@ def part_of(name: str) -> str:
     return next((part for part, kinds in PARTS if kind in kinds), "others")
 
 
-def one_step(memory: str, batch: int) -> None:
-    """Prints, as JSON, the peak of a step in requested bytes by part, and in chunks."""
+def profiled_step(memory: str, batch: int) -> Any:
+    """Trains two steps, and returns what the profiler saw of the third."""
     import keras
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -89,8 +92,13 @@ def one_step(memory: str, batch: int) -> None:
         space = xplane_pb2.XSpace()
         with open(glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)[0], "rb") as file:
             space.ParseFromString(file.read())
+    return space
+
+
+def one_step(memory: str, batch: int) -> None:
+    """Prints, as JSON, the peak of a step in requested bytes by part, and in chunks."""
     events = []
-    for plane in space.planes:
+    for plane in profiled_step(memory, batch).planes:
         for line in plane.lines:
             for event in line.events:
                 kind = plane.event_metadata[event.metadata_id].name
@@ -99,6 +107,19 @@ def one_step(memory: str, batch: int) -> None:
     events.sort(key=lambda event: event[0])
     tensors, parts = peak(events, "requested_bytes")
     print(json.dumps({"all tensors": tensors, **parts, "chunks": peak(events, "allocation_bytes")[0]}))
+
+
+def times(batch: int) -> list[dict[str, Any]]:
+    """Returns the kinds of operations that take longest, with their milliseconds and number."""
+    spent: collections.Counter[str] = collections.Counter()
+    runs: collections.Counter[str] = collections.Counter()
+    for plane in profiled_step("recompute", batch).planes:
+        for event in (event for line in plane.lines for event in line.events):
+            scope, colon, kind = plane.event_metadata[event.metadata_id].name.rpartition(":")
+            if colon and scope[-1:] not in ("", ":") and kind.lstrip("_").isalnum() and not scope.startswith("Thread"):
+                spent[kind] += event.duration_ps / 1e9
+                runs[kind] += 1
+    return [{"batch": batch, "op": kind, "ms": ms, "calls": runs[kind]} for kind, ms in spent.most_common(15)]
 
 
 def _stats(plane: Any, event: Any) -> dict[str, Any]:
@@ -115,13 +136,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", default="8,24")
     parser.add_argument("--memory", default="recompute,minimal")
+    parser.add_argument("--time", action="store_true")
     parser.add_argument("--one-step", nargs=2, metavar=("LEVEL", "BATCH"))
     given = parser.parse_args()
     if given.one_step:
         one_step(given.one_step[0], int(given.one_step[1]))
         return
-    rows = []
     batches = sorted(int(batch) for batch in given.batches.split(","))
+    if given.time:
+        write("densenet_where_time", times(batches[-1]))
+        return
+    rows = []
     for memory in given.memory.split(","):
         found = {}
         for batch in batches:
