@@ -88,6 +88,7 @@ def test_two_workers_are_one_and_go_on_after_a_kill(tmp_path):
     output = said(killed)
     assert time.monotonic() - started < 10
     assert killed.returncode not in (0, None), output
+    assert "the other tasks are stopped" in output
     assert not (tmp_path / "killed" / "model.keras").exists()
     again = launch(tmp_path, train("multiworker", tmp_path / "killed", "--checkpoint-steps", "10"), "--workers", "2")
     output = said(again)

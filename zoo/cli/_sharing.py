@@ -135,6 +135,10 @@ class Sharing:
             self._watchdog.stop()
 
 
+# TensorFlow's errors in the workers that are left.
+_GONE = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
+
+
 def _as_chief(command: Callable[[], Any], sharing: Sharing) -> NoReturn:
     """Runs a command and ends the process: TensorFlow's threads would wait at its end for workers that are gone."""
     status = 0
@@ -174,7 +178,15 @@ def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if sharing.strategy == "ps":
             _as_chief(lambda: command(**arguments, sharing=sharing), sharing)
         sharing.join()
-        return command(**arguments, sharing=sharing)
+        try:
+            return command(**arguments, sharing=sharing)
+        except Exception as error:
+            if sharing.strategy == "multiworker" and type(error).__name__ in _GONE:
+                raise ConnectionError(
+                    "another worker is gone; start all tasks again with the same command: they go on from the newest "
+                    f"checkpoint. TensorFlow says: {error}"
+                ) from error
+            raise
 
     signature = inspect.signature(command)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "sharing"]
