@@ -44,7 +44,13 @@ def test_towers_are_one_device(case):
     same(found, values)
 
 
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+# Mirrored replicas take a minute and a half to trace a hundred synchronized norms; towers take 20 s.
+LONG = [
+    pytest.param(c, id=i, marks=[pytest.mark.slow] * (c.net == "inception_v3")) for c, i in zip(CASES, IDS, strict=True)
+]
+
+
+@pytest.mark.parametrize("case", LONG)
 def test_mirrored_replicas_are_one_device(case):
     values, losses, data = alone(case)
     found, replica_losses, _ = train(case, mirrored(CPUS[:2]), data, sync_batch_norm=case.norm)

@@ -294,7 +294,8 @@ class Engine:
 
         zeros = [tf.zeros_like(variable.value) for variable in self.variables]
         seen = tf.TensorArray(tf.float32, size=self.accumulate, infer_shape=False, element_shape=[None])
-        start = (tf.constant(0), tf.zeros([]), zeros, seen)
+        wide = tf.float64 if zeros[0].dtype == tf.float64 else tf.float32
+        start = (tf.constant(0), tf.zeros([], wide), zeros, seen)
         _, regularization, gradients, seen = tf.while_loop(
             lambda number, *_: number < self.accumulate, body, start, parallel_iterations=1
         )
