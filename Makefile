@@ -8,7 +8,7 @@ READY = $(VENV)/.ready
 
 demo: $(READY)
 	rm -rf runs/demo
-	$(BIN)/zoo train lenet5 --data digits --out runs/demo
+	$(BIN)/zoo retrain --demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile

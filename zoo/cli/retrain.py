@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._devices import device_options
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli.scan import parse_colour, print_scan
 
@@ -14,6 +15,7 @@ app = typer.Typer()
 
 
 @app.command()
+@device_options
 def retrain(
     images: Annotated[
         Path | None, typer.Argument(help="A folder with a folder for each class, or a CSV of path,label.")
@@ -21,8 +23,12 @@ def retrain(
     out: Annotated[Path | None, typer.Option(help="Run folder; runs/NAME by default.")] = None,
     net: Annotated[str, typer.Option(help="The trunk: a network for pictures from 'zoo list'.")] = "inception_v3",
     weights: Annotated[
-        str, typer.Option(help="imagenet (published, fetched once), embedded (small, comes with zoo), none, or a file.")
-    ] = "imagenet",
+        str | None,
+        typer.Option(
+            help="imagenet (published, fetched once), embedded (small, comes with zoo), none, or a file. "
+            "[default: imagenet; embedded with --demo]"
+        ),
+    ] = None,
     size: Annotated[int | None, typer.Option(min=16, help="Side of the pictures in the trunk.")] = None,
     bottleneck: Annotated[str, typer.Option(help="auto, final, or end points joined by '+'.")] = "auto",
     views: Annotated[int, typer.Option(min=0, help="Augmented views a picture; the first is its mirror image.")] = 0,
@@ -48,23 +54,14 @@ def retrain(
     cache: Annotated[Path | None, typer.Option(help="Folder of the bottleneck caches.")] = None,
     export: Annotated[bool, typer.Option(help="Write saved_model and model.keras.")] = True,
     option: NetOptions = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Try it on the digits in scikit-learn.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Try it on scikit-learn's digits; embedded trunk.")] = False,
 ) -> None:
     """Retrain a network on your pictures; writes models, figures and report.html to the run folder."""
     if demo == (images is not None):
         raise ValueError("give either IMAGES, a folder with a folder for each class, or --demo")
-    from zoo.cli._quiet import import_tensorflow
-
-    import_tensorflow()
     from zoo.transfer.pipeline import retrain as run_all
 
     if demo:
-        from zoo.transfer.trunk import has_embedded
-
-        if weights == "imagenet":
-            weights = "embedded" if has_embedded() else "none"
-        if weights == "none" and net == "inception_v3":  # a small network: an untrained one needs no more
-            size, option = size or 128, option or ["depth_multiplier=0.25"]
         out = out or Path("runs") / "demo"
         images = write_digits(out.parent / f"{out.name}-pictures")
         typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {images}")
@@ -82,7 +79,7 @@ def retrain(
             on_scan=print_scan,
             progress=progress,
             net=net,
-            weights=weights,
+            weights=weights or ("embedded" if demo else "imagenet"),
             size=size,
             net_options=parse_options(option),
             bottleneck=bottleneck,
