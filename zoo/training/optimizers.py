@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -92,6 +93,29 @@ def make_optimizer(
     if loss_scaling and not isinstance(made, keras.optimizers.LossScaleOptimizer):
         return keras.optimizers.LossScaleOptimizer(made)
     return made
+
+
+_SUMMED: ContextVar[bool] = ContextVar("zoo_gradients_are_summed", default=False)
+
+
+@contextlib.contextmanager
+def already_summed() -> Iterator[None]:
+    """Tells optimizers that `take_summed_gradients` prepared that the gradients are summed over the replicas."""
+    token = _SUMMED.set(True)
+    try:
+        yield
+    finally:
+        _SUMMED.reset(token)
+
+
+def take_summed_gradients(optimizer: keras.optimizers.Optimizer) -> None:
+    """Lets an optimizer take gradients that are summed over the replicas, inside `already_summed`.
+
+    Rows of an embedding that two replicas name must be added up before Keras sees them, for it squares each by itself.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    by_keras = type(inner)._all_reduce_sum_gradients
+    inner._all_reduce_sum_gradients = lambda pairs: list(pairs) if _SUMMED.get() else by_keras(inner, pairs)
 
 
 def apply_clipped(

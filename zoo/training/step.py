@@ -14,7 +14,7 @@ from zoo.scoping import synchronized_batch_norm
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import batch_size, named, unpack
 from zoo.training.losses import TaskLoss
-from zoo.training.optimizers import apply_clipped
+from zoo.training.optimizers import already_summed, apply_clipped, take_summed_gradients
 
 TASK, REGULARIZATION, RATE = 0, 1, 2  # columns of StepResult.losses
 
@@ -99,8 +99,7 @@ class Engine:
                 0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
             optimizer.build(self.variables)
-            # `_apply` sums over the replicas: rows that two of them name must be added up before Keras sees them.
-            getattr(optimizer, "inner_optimizer", optimizer)._all_reduce_sum_gradients = list
+            take_summed_gradients(optimizer)  # `_apply` sums over the replicas
             if averages is not None:
                 averages.build(variables)
         replica_step = self._replica_step
@@ -253,10 +252,8 @@ class Engine:
     def _gradients(
         self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool = False, size: Any = None
     ) -> tuple[Any, ...]:
-        """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss.
-
-        `shares` of None leaves regularization out; a `size` says how many of the examples count.
-        """
+        """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss."""
+        # shares: None leaves regularization out; size: how many of the examples count
         inputs, labels, weights = unpack(batch)
         scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         synchronized = synchronized_batch_norm(self.sync_batch_norm)
@@ -312,6 +309,10 @@ class Engine:
         found, variables = [list(part) for part in zip(*pairs, strict=True)]
         if replicas > 1:
             found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
+        with already_summed():
+            self._update_weights(found, variables)
+
+    def _update_weights(self, found: list[Any], variables: list[Any]) -> None:
         if self.clip_norm is not None:
             limit = tf.constant(self.clip_norm, found[0].dtype)
             if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
