@@ -216,6 +216,9 @@ def test_train_command_learns_and_generates(tmp_path, capsys):
     assert "no model.keras" in capsys.readouterr().err
     assert zoo("train", "word_lm") == 2
     assert "needs --data DIR" in capsys.readouterr().err
+    assert zoo("train", "word_lm", "--data", data, "--batch", 500, "--out", tmp_path / "none") == 2
+    assert "the train part has" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "none").exists()
 
 
 def test_corpus_of_any_text(tmp_path):
