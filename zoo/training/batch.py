@@ -27,6 +27,11 @@ def batch_size(batch: Any) -> tf.Tensor:
     return tf.shape(tf.nest.flatten(batch)[0])[0]
 
 
+def first_examples(size: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the first `size` examples of each part; None for all."""
+    return parts if size is None else tf.nest.map_structure(lambda t: None if t is None else t[:size], parts)
+
+
 def named(structure: Any) -> dict[str, Any]:
     """Flattens inputs or outputs to name and tensor."""
     if isinstance(structure, Mapping):

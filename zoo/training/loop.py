@@ -15,6 +15,7 @@ from zoo.training.feed import Feed
 from zoo.training.follower import Agreement, FollowerFolder
 from zoo.training.interrupt import InterruptedRunError, Interrupts
 from zoo.training.monitor import Monitor
+from zoo.training.nonfinite import word_not_finite
 from zoo.training.options import History, NonFiniteLossError, RunOptions, Sums
 from zoo.training.runfolder import RunFolder
 from zoo.training.state import (
@@ -26,7 +27,7 @@ from zoo.training.state import (
     variables_of,
 )
 from zoo.training.statistics import warn_of_short_run
-from zoo.training.step import RATE, TASK, StepResult
+from zoo.training.step import RATE, StepResult
 from zoo.training.watch import Watch, describe
 
 if TYPE_CHECKING:
@@ -166,20 +167,14 @@ class Loop:
             self.epoch_sums.add(row)
         self.rate = float(losses[-1, RATE])
         if not np.isfinite(losses[-1]).all():
-            self._not_finite(losses, result.examples.numpy(), epoch, batch + len(losses) - 1)
+            self._not_finite(losses[-1], result.examples.numpy(), epoch, batch + len(losses) - 1)
 
-    def _not_finite(self, losses: np.ndarray, examples: np.ndarray, epoch: int, batch: int) -> None:
+    def _not_finite(self, row: np.ndarray, examples: np.ndarray, epoch: int, batch: int) -> None:
         step = self.last["log"] + self.line_sums.steps
-        kind = "loss" if not np.isfinite(losses[-1, TASK]) else "regularization loss"
-        which = self.feed.describe(epoch, batch, examples)
-        bad = ~np.isfinite(examples)
-        if bad.all() or not bad.any():
-            before = self.feed.broken_inputs(epoch, batch - 1)
-            which += f". The weights may have been bad already; the batch before: {before}"
-        where = f"learning rate {self.rate:g}, epoch {epoch + 1}, batch {batch + 1}"
+        where = f"step {step} (learning rate {self.rate:g}, epoch {epoch + 1}, batch {batch + 1})"
         raise NonFiniteLossError(
-            f"the {kind} is not finite at step {step} ({where}): {which}. {self.folder.last_good()} Lower the learning "
-            "rate, clip the gradients (clip_norm) or repair the data"
+            f"{word_not_finite(self.feed, row, examples, where, epoch, batch)}. {self.folder.last_good()} Lower the "
+            "learning rate, clip the gradients (clip_norm) or repair the data"
         )
 
     # Between two steps.

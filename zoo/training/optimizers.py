@@ -135,3 +135,15 @@ def apply_clipped(
             optimizer.apply(gradients, variables)
     else:
         optimizer.apply([merge_rows(g) for g in tf.clip_by_global_norm(gradients, limit)[0]], variables)
+
+
+def gradient_sum(gradients: Sequence[Any]) -> tf.Tensor:
+    """Returns the sum of all elements of all gradients: a float32 scalar that is finite when they are.
+
+    A norm would say the same but for squares that overflow from 1e19 on, which Adam and its like can live with.
+
+    Args:
+        gradients: tensors or `tf.IndexedSlices`.
+    """
+    parts = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
+    return tf.add_n([tf.cast(tf.reduce_sum(part), tf.float32) for part in parts])

@@ -15,7 +15,7 @@ from zoo.training.watch import SHOWN
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became NaN or Inf; says step, learning rate, examples and the last good checkpoint."""
+    """The loss or its gradient became NaN or Inf; says step, learning rate, examples and the last good checkpoint."""
 
 
 @dataclass

@@ -12,11 +12,11 @@ import tensorflow as tf
 from zoo.parallel.gradients import merge_rows, scale_gradient
 from zoo.scoping import synchronized_batch_norm
 from zoo.training.averages import ExponentialMovingAverage
-from zoo.training.batch import batch_size, named, unpack
+from zoo.training.batch import batch_size, first_examples, named, unpack
 from zoo.training.losses import TaskLoss
-from zoo.training.optimizers import already_summed, apply_clipped, take_summed_gradients
+from zoo.training.optimizers import already_summed, apply_clipped, gradient_sum, take_summed_gradients
 
-TASK, REGULARIZATION, RATE = 0, 1, 2  # columns of StepResult.losses
+TASK, REGULARIZATION, GRADIENT, RATE = 0, 1, 2, 3  # columns of StepResult.losses
 
 
 @dataclass
@@ -24,8 +24,8 @@ class StepResult:
     """What a call of the compiled step gives back, as tensors that may still be under way.
 
     Args:
-        losses: float32 [steps, 3]: task loss, regularization loss, learning rate. Fewer rows than asked for mean that
-            the last one is not finite.
+        losses: float32 [steps, 4]: task loss, regularization loss, sum of all gradients (finite when they are; 0 under
+            loss scaling), learning rate. Fewer rows than asked for mean that the last one is not finite.
         examples: float32 [global batch]: the loss of every example of the last step.
     """
 
@@ -149,12 +149,12 @@ class Engine:
         return self._tested(iterator)
 
     def plain_step(self) -> Callable[[Any], tuple[tf.Tensor, tf.Tensor]]:
-        """Returns a compiled step that leaves the learning rate alone: iterator to (losses [3], example losses)."""
+        """Returns a compiled step that leaves the learning rate alone: iterator to (losses [4], example losses)."""
 
         def step(iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
             rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-            task, regularization, examples, _ = self._everywhere(iterator.get_next())
-            return self._finish(rate, task, regularization, examples)
+            parts, examples, _ = self._everywhere(iterator.get_next())
+            return self._finish(rate, parts, examples)
 
         return tf.function(step, autograph=False)
 
@@ -167,8 +167,8 @@ class Engine:
 
     def _one(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         rate = self._set_rate()
-        task, regularization, examples, _ = self._everywhere(batch)
-        return self._finish(rate, task, regularization, examples)
+        parts, examples, _ = self._everywhere(batch)
+        return self._finish(rate, parts, examples)
 
     def _row(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         losses, examples = self._one(batch)
@@ -182,7 +182,7 @@ class Engine:
         def going_on(number: tf.Tensor, finite: tf.Tensor, rows: tf.TensorArray, examples: tf.Tensor) -> tf.Tensor:
             return tf.logical_and(number < steps, finite)
 
-        rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[3])
+        rows = tf.TensorArray(tf.float32, size=0, dynamic_size=True, element_shape=[4])
         start = (tf.constant(0), tf.constant(True), rows, tf.zeros([0]))
         shapes = (tf.TensorShape([]), tf.TensorShape([]), tf.TensorShape(None), tf.TensorShape([None]))
         _, _, rows, examples = tf.while_loop(going_on, body, start, shape_invariants=shapes, parallel_iterations=1)
@@ -191,12 +191,12 @@ class Engine:
     def _observe(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor, tuple[Any, ...]]:
         batch = iterator.get_next()
         rate = self._set_rate()
-        task, regularization, examples, seen = self._everywhere(batch, True)
+        parts, examples, seen = self._everywhere(batch, True)
         first = tf.nest.map_structure(lambda t: self.strategy.experimental_local_results(t)[0], seen)
-        return *self._finish(rate, task, regularization, examples), first
+        return *self._finish(rate, parts, examples), first
 
     def _everywhere(self, batch: Any, observe: bool = False) -> tuple[Any, ...]:
-        """The step on all devices that share it: task loss, regularization, example losses, what was seen."""
+        """The step on all devices that share it: the losses' first columns, example losses, what was seen."""
         if observe:
             return self.strategy.run(lambda b: self._replica_step(b, True), args=(batch,))
         return self.strategy.run(self._replica, args=(batch,))
@@ -208,11 +208,11 @@ class Engine:
         self.optimizer.learning_rate.assign(rate)
         return rate
 
-    def _finish(self, rate: Any, task: Any, regularization: Any, examples: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def _finish(self, rate: Any, parts: Any, examples: Any) -> tuple[tf.Tensor, tf.Tensor]:
         done = self.step.assign_add(1)
         if self.averages is not None:
             self.averages.update(done)
-        total = [self.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in (task, regularization)]
+        total = [self.strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts]
         losses = tf.stack([tf.cast(part, tf.float32) for part in (*total, rate)])
         return losses, tf.concat(self.strategy.experimental_local_results(examples), 0)
 
@@ -230,7 +230,7 @@ class Engine:
         inputs, labels, weights = unpack(batch)
         outputs, _ = self._forward(inputs, training=False, extra=False)
         examples = self.task(labels, outputs, weights)
-        examples, labels, outputs, weights = _first(size, (examples, labels, outputs, weights))
+        examples, labels, outputs, weights = first_examples(size, (examples, labels, outputs, weights))
         self._update(self.validation_metrics, labels, outputs, weights)
         return tf.cast(tf.reduce_sum(examples), tf.float32), tf.cast(tf.size(examples), tf.float32)
 
@@ -246,8 +246,8 @@ class Engine:
         else:
             examples, regularization, gradients, inside = self._gradients(batch, divisor, replicas, observe)
         seen = (*inside, self._seen_gradients(gradients)) if observe else ()
-        self._apply(gradients, replicas)
-        return tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, examples, seen
+        total = self._apply(gradients, replicas)
+        return (tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, total), examples, seen
 
     def _gradients(
         self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool = False, size: Any = None
@@ -260,7 +260,7 @@ class Engine:
         with tf.GradientTape(watch_accessed_variables=False) as tape, synchronized:
             tape.watch([variable.value for variable in self.variables])
             outputs, extra = self._forward(inputs, training=True, extra=observe or bool(self.task.aux_losses))
-            examples = _first(size, (self.task(labels, outputs, weights, extra),))[0]
+            examples = first_examples(size, (self.task(labels, outputs, weights, extra),))[0]
             task = tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype)
             added = [tf.cast(loss, task.dtype) for loss in self.model.losses] if shares else []
             regularization = tf.add_n(added) / shares if shares and added else tf.zeros([], task.dtype)
@@ -268,7 +268,7 @@ class Engine:
             scaled = self.optimizer.scale_loss(total) if scaling else total
         with synchronized_batch_norm(self.sync_batch_norm):  # statistics have a gradient too
             gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
-        self._update(self.metrics, *_first(size, (labels, outputs, weights)))
+        self._update(self.metrics, *first_examples(size, (labels, outputs, weights)))
         inside = (named(inputs), {**named(outputs), **extra}) if observe else ()
         return examples, regularization, gradients, inside
 
@@ -298,7 +298,8 @@ class Engine:
         )
         return seen.concat(), regularization, gradients, (named(unpack(batch)[0]), {})
 
-    def _apply(self, gradients: Sequence[Any], replicas: int) -> None:
+    def _apply(self, gradients: Sequence[Any], replicas: int) -> tf.Tensor:
+        """Updates the weights; returns the sum of the gradients."""
         pairs = [
             (scale_gradient(gradient, self.multipliers.get(name, 1.0)), variable)
             for name, gradient, variable in zip(self.names, gradients, self.variables, strict=True)
@@ -311,6 +312,9 @@ class Engine:
             found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
         with already_summed():
             self._update_weights(found, variables)
+        # Loss scaling meets Inf on purpose, and leaves such updates out.
+        scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
+        return tf.zeros([]) if scaling else gradient_sum(found)
 
     def _update_weights(self, found: list[Any], variables: list[Any]) -> None:
         if self.clip_norm is not None:
@@ -343,8 +347,3 @@ class Engine:
             scale = 1.0 / tf.convert_to_tensor(self.optimizer.dynamic_scale)
         pairs = zip(self.names, gradients, strict=True)
         return {name: tf.convert_to_tensor(gradient) * scale for name, gradient in pairs if gradient is not None}
-
-
-def _first(size: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first examples of each part; None for all."""
-    return parts if size is None else tf.nest.map_structure(lambda t: None if t is None else t[:size], parts)

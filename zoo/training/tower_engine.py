@@ -32,10 +32,9 @@ class TowerEngine(Engine):
         else:
             examples, regularization, sets, inside = self._by_tower(batch, divisor, 1, observe)
         with self.towers.on_variables():
-            for gradients in sets:
-                self._apply(gradients, 1)
+            total = tf.add_n([self._apply(gradients, 1) for gradients in sets])
         seen = (*inside, self._seen_gradients(sets[0])) if observe else ()
-        return tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, examples, seen
+        return (tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, total), examples, seen
 
     def _gradients(
         self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool = False, size: Any = None

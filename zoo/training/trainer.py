@@ -155,7 +155,7 @@ class Trainer:
         Raises:
             ValueError: neither or both lengths, data that contradicts the settings, or arrays with NaN, Inf or labels
                 that are no class numbers.
-            NonFiniteLossError: the loss became NaN or Inf.
+            NonFiniteLossError: the loss or its gradient became NaN or Inf.
             ConfigChangedError: the folder's run has another configuration.
             InterruptedRunError: SIGTERM or Ctrl-C; the state is saved. A `SystemExit`.
         """
