@@ -104,3 +104,34 @@ def test_build_stops_on_bad_files_and_on_nonsense(zoo_command, folder, tmp_path)
     said = zoo_command("tfrecord", "build", folder, tmp_path / "x", "--max-bad", "1", "--layout", "inception")
     assert said.code == 0 and "skipped: 猫/half.jpg: cut" in said.out and "labels 1 to 2" in said.out
     assert zoo_command("tfrecord", "count", tmp_path / "nothing").code == 2
+
+
+def test_a_picture_beside_the_class_folders_is_named(zoo_command, folder, tmp_path):
+    (folder / "loose.png").write_bytes(png(60))
+    (folder / "readme.txt").write_text("no picture")
+    for words in (["scan", folder], ["tfrecord", "build", folder, tmp_path / "records"]):
+        said = zoo_command(*words)
+        assert said.code == 0, said.err
+        line = next(line for line in said.out.splitlines() if "loose.png" in line)
+        assert line.startswith("Note: skipped") and "no class" in line and "readme" not in line
+
+
+def test_missing_and_unlisted_files_are_named(zoo_command, folder, tmp_path):
+    out = tmp_path / "records"
+    assert zoo_command("tfrecord", "build", folder, out, "--shards", "3").code == 0
+    first, second, _ = sorted(out.glob("train-*"))
+    (out / "extra.tfrecord").write_bytes(first.read_bytes())
+    said = zoo_command("tfrecord", "verify", out)
+    assert said.code == 0 and "12 records, no damage; 1 files that the manifest does not list" in said.out
+    assert "extra.tfrecord: 4 whole records, not listed in the manifest" in said.out
+    (out / "extra.tfrecord").write_bytes(first.read_bytes()[:-1])
+    assert zoo_command("tfrecord", "verify", out).code == 1
+    (out / "extra.tfrecord").unlink()
+    second.unlink()
+    for command in ("count", "verify"):
+        said = zoo_command("tfrecord", command, out)
+        assert said.code == 1
+        assert f"{second}: the file is missing; the manifest lists it with 4 records\n" in said.err
+    second.write_bytes(b"")
+    said = zoo_command("tfrecord", "count", out)
+    assert said.code == 1 and f"{second}: 0 records; the manifest lists it with 4" in said.err

@@ -1,12 +1,15 @@
 """``zoo tfrecord``: packs pictures into TFRecord files, counts records, and finds the first damage."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zoo.cli._print import print_table
 from zoo.cli._quiet import import_tensorflow
+
+if TYPE_CHECKING:
+    from zoo.data.tfrecord.manifest import Shard
 
 app = typer.Typer(no_args_is_help=True, help="Pack pictures into TFRecord files; count and verify records.")
 
@@ -64,6 +67,8 @@ def build(
         )
     for bad in scan.bad:
         typer.echo(f"skipped: {bad.name}: {bad.reason}: {bad.detail}")
+    for note in scan.notes:
+        typer.echo(f"Note: {note}")
     written = sum(shard.bytes for shards in manifest.sets.values() for shard in shards)
     for name, files in manifest.sets.items():
         low, high = manifest.labels[name]
@@ -79,36 +84,62 @@ Source = Annotated[Path, typer.Argument(help="A folder with a manifest, or a rec
 
 @app.command()
 def count(records: Source) -> None:
-    """Count records by their headers; nothing is decoded."""
+    """Count records by their headers, against the manifest if there is one; nothing is decoded. Ends with 1 when any
+    are missing.
+    """
     from zoo.data.tfrecord.framing import count_records, expand
+    from zoo.data.tfrecord.manifest import listed, missing
 
-    reports = [count_records(path) for path in expand(records)]
-    total = sum(report.records for report in reports)
-    print_table(["file", "records >"], [[r.file, str(r.records)] for r in reports], ["all", str(total)])
-    _stop_on_damage([str(report.damage) for report in reports if report.damage])
+    reports = {path: count_records(path) for path in expand(records)}
+    total = sum(report.records for report in reports.values())
+    print_table(["file", "records >"], [[r.file, str(r.records)] for r in reports.values()], ["all", str(total)])
+    places = [str(report.damage) for report in reports.values() if report.damage]
+    for path, report in reports.items():
+        shard = listed(path)
+        if report.damage is None and shard is not None and shard.count != report.records:
+            places.append(f"{path}: {report.records} records; the manifest lists it with {shard.count}")
+    places += [str(missing(records, shard)) for shard in _listed_in(records) if not (records / shard.file).is_file()]
+    _stop_on_damage(places)
 
 
 @app.command()
 def verify(records: Source) -> None:
-    """Check every CRC, and number of records and SHA-256 where there is a manifest; ends with 1 on damage."""
+    """Check every CRC, and number of records and SHA-256 where there is a manifest; ends with 1 on damage. A record
+    file that the manifest does not list is checked too, and named.
+    """
     import_tensorflow()
     from zoo.data.tfrecord.framing import expand, verify_file
     from zoo.data.tfrecord.manifest import NAME, Manifest, listed, verify_shard
 
+    extra = []
     if (records / NAME).is_file():
-        manifest = Manifest.load(records)
-        reports = [verify_shard(records, shard) for shards in manifest.sets.values() for shard in shards]
+        shards = [shard for shards in Manifest.load(records).sets.values() for shard in shards]
+        reports = [verify_shard(records, shard) for shard in shards]
+        if any((records / shard.file).is_file() for shard in shards):
+            names = {shard.file for shard in shards}
+            extra = [verify_file(path) for path in expand(records) if path.name not in names]
     else:
         found = [(path, listed(path)) for path in expand(records)]
         if None in (shard for _, shard in found):
             typer.echo("no manifest here: a file that was cut between two records cannot be noticed")
         reports = [verify_shard(path.parent, shard) if shard else verify_file(path) for path, shard in found]
-    for report in reports:
-        typer.echo(
-            f"{report.file}: {report.records} whole records" + ("" if report.damage is None else ", then damage")
-        )
-    _stop_on_damage([str(report.damage) for report in reports if report.damage])
-    typer.echo(f"{len(reports)} files, {sum(report.records for report in reports)} records, no damage")
+    for report in [*reports, *extra]:
+        state = "" if report.damage is None else ", then damage" if report.records else ", damage"
+        state += ", not listed in the manifest" if report in extra else ""
+        typer.echo(f"{report.file}: {report.records} whole records{state}")
+    _stop_on_damage([str(report.damage) for report in [*reports, *extra] if report.damage])
+    beside = f"; {len(extra)} files that the manifest does not list lie beside them" if extra else ""
+    typer.echo(f"{len(reports)} files, {sum(report.records for report in reports)} records, no damage{beside}")
+
+
+def _listed_in(folder: Path) -> "list[Shard]":
+    """The files that a folder's manifest lists; none without a manifest of ours."""
+    from zoo.data.tfrecord.manifest import Manifest
+
+    try:
+        return [shard for shards in Manifest.load(folder).sets.values() for shard in shards]
+    except (OSError, ValueError):  # no folder, no manifest in it, or one of another kind
+        return []
 
 
 def _stop_on_damage(places: list[str]) -> None:

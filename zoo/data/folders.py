@@ -24,6 +24,7 @@ SUBSETS = {
     "test": "test",
     "testing": "test",
 }
+_SHOWN = 10  # names in a note
 _SYSTEM = {
     "thumbs.db",
     "ehthumbs.db",
@@ -121,9 +122,14 @@ def _list_folder(root: Path, layout: str) -> Listing:
     with os.scandir(root) as entries:
         listing.ignored["hidden or system"] += sum(_hidden(entry.name) for entry in entries)
     first = _visible(root)
-    loose = sum(entry.is_file() for entry in first)
+    loose = [entry.name for entry in first if entry.is_file()]
     if loose:
-        listing.ignored["not in a class folder"] += loose
+        listing.ignored["not in a class folder"] += len(loose)
+    pictures = [os.fsencode(name).decode(errors="backslashreplace") for name in loose if looks_like_image(name)]
+    if pictures:
+        more = f" and {len(pictures) - _SHOWN} more" if len(pictures) > _SHOWN else ""
+        shown = ", ".join(pictures[:_SHOWN])
+        listing.notes.append(f"skipped, as they lie beside the class folders and so have no class: {shown}{more}")
     folders = [entry for entry in first if entry.is_dir()]
     names = {entry.name.lower() for entry in folders}
     split = bool(names) and names <= set(SUBSETS) and "train" in {SUBSETS[n] for n in names} and len(names) > 1

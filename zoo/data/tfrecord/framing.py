@@ -39,6 +39,14 @@ class Damage:
 
 
 @dataclass(frozen=True)
+class WholeFileDamage(Damage):
+    """A damage of a file as a whole, which no byte or record of it can be blamed for: it is missing, or another."""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class FileReport:
     """What a file holds: whole records before the first damage, and the damage."""
 

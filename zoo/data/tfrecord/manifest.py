@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from zoo.data.tfrecord.framing import Damage, DamagedRecordError, FileReport, count_records, verify_file
+from zoo.data.tfrecord.framing import (
+    Damage,
+    DamagedRecordError,
+    FileReport,
+    WholeFileDamage,
+    count_records,
+    verify_file,
+)
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -157,6 +164,12 @@ def listed(path: str | os.PathLike[str]) -> Shard | None:
     return next((s for shards in manifest.sets.values() for s in shards if s.file == path.name), None)
 
 
+def missing(folder: str | os.PathLike[str], shard: Shard) -> Damage:
+    """Returns the damage of a listed file that is not there."""
+    path = os.fspath(Path(folder) / shard.file)
+    return WholeFileDamage(path, 0, 0, f"the file is missing; the manifest lists it with {shard.count} records")
+
+
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """Returns the SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
@@ -170,13 +183,13 @@ def verify_shard(folder: str | os.PathLike[str], shard: Shard) -> FileReport:
     """Checks all CRCs, the number of records and the SHA-256 of a file that a manifest lists.
 
     Returns:
-        The report; a file that is missing has a damage at byte 0.
+        The report; a file that is missing, or another one, has a ``WholeFileDamage``.
     """
     path = Path(folder) / shard.file
     if not path.is_file():
-        return FileReport(str(path), 0, Damage(str(path), 0, 0, f"missing, {shard.count} records were written"))
+        return FileReport(str(path), 0, missing(folder, shard))
     report = verify_file(path, shard.count)
     if report.damage is None and sha256_of(path) != shard.sha256:
-        wrong = Damage(str(path), 0, 0, "every record is whole, but the file is another one (SHA-256)")
+        wrong = WholeFileDamage(str(path), 0, 0, "every record is whole, but the file is another one (SHA-256)")
         return FileReport(str(path), report.records, wrong)
     return report
