@@ -22,6 +22,19 @@ def config(cluster=TWO, kind="worker", index=0, **more):
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}, **more})}
 
 
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    """Checks are the same on a machine of one core."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+
+def test_one_core_is_too_few_for_parameter_servers(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with pytest.raises(ClusterConfigError, match="needs two cores"):
+        read_task("ps", config(PS, "chief"))
+    assert read_task("multiworker", config()).name == "worker 0"
+
+
 def test_a_task_knows_its_place():
     task = read_task("multiworker", config(index=1))
     assert (task.name, task.address, task.peers()) == ("worker 1", "host2:2222", {"worker 0": "host1:2222"})

@@ -97,6 +97,10 @@ def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Tas
     twice = sorted({address for address in everyone if everyone.count(address) > 1})
     if twice:
         raise wrong("cluster", "gives each task an address of its own", twice)
+    if strategy == "ps" and len(os.sched_getaffinity(0)) < 2:
+        raise ClusterConfigError(
+            "strategy 'ps' needs two cores for each process: on one, TensorFlow's tasks wait for ever"
+        )
     if strategy == "ps" and not all(cluster.get(kind) for kind in ("chief", "worker", "ps")):
         raise wrong("cluster", "needs a chief, workers and a ps", sorted(cluster))
     task = config.get("task")
