@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.layers import again
+from zoo.scoping.features import PREPARE
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
 Initializer = Callable[..., Any] | None
@@ -40,9 +41,11 @@ def float_tensor(inputs: Any, layer: str) -> tf.Tensor:
     if not tf.is_tensor(inputs):
         inputs = tf.convert_to_tensor(inputs)
     if not inputs.dtype.is_floating:
+        frame = scoping.current_frame()
+        by_card = frame is not None and "preprocessing" in getattr(frame.store, "card", {})
+        how = f"{PREPARE}(images)" if by_card else "tf.image.convert_image_dtype(images, tf.float32)"
         raise ValueError(
-            f"{layer} takes floating-point inputs, got {inputs.dtype.name}: convert them first, for images with "
-            "tf.image.convert_image_dtype(images, tf.float32)"
+            f"{layer} takes floating-point inputs, got {inputs.dtype.name}: convert them first, for images with {how}"
         )
     return inputs
 

@@ -177,6 +177,8 @@ def inception_v3(
 
     Source: section 6 and the released slim network.
     """
+    if num_classes is not None and num_classes < 0:
+        raise ValueError(f"inception_v3: num_classes is 0 or more, or None. Received: {num_classes}")
     if depth_multiplier <= 0:
         raise ValueError(f"depth_multiplier must be above 0. Received: {depth_multiplier}")
     if final_endpoint is not None and final_endpoint not in END_POINTS:

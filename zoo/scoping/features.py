@@ -9,12 +9,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.scoping.freezing import find_name
+
 if TYPE_CHECKING:
     from zoo.scoping.model import Model
 
 logger = logging.getLogger(__name__)
 # End points that hold a network's pooled features, before dropout.
 POOLED = ("global_pool", "AvgPool_1a")
+# The function from pixels to inputs of a model whose card has a preprocessing, as messages name it.
+PREPARE = 'zoo.data.preprocessing.Preprocessing.from_dict(model.card["preprocessing"])'
 
 
 class BottleneckMixin:
@@ -33,6 +37,14 @@ class BottleneckMixin:
             return
         self.book.range_checked = True
         check_range(inputs[:32], *expected)
+
+    def __call__(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras' call, after a look at the inputs' range; no pictures give no outputs (see `one_for_none`)."""
+        self.check_once(inputs)
+        one = None if args or kwargs.get("training") else one_for_none(inputs)
+        if one is None:
+            return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]  # of keras.Model
+        return tf.nest.map_structure(lambda y: y[:0], super().__call__(one, **kwargs))  # type: ignore[misc]
 
     def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; warns once of arrays in another range than the model expects."""
@@ -62,11 +74,37 @@ class BottleneckMixin:
         outputs, end_points, _ = self._run(inputs, training)
         return outputs, end_points
 
+    def features(self: Any, inputs: Any, name: str) -> Any:
+        """Returns one end point; in a graph nothing else is computed (eager calls run a compiled function).
+
+        The first inputs that the model meets are checked against the range that the weights expect.
+        """
+        inputs = self._ready(inputs)
+        key = find_name(name, self.book.end_point_specs, "end point")
+        if not tf.executing_eagerly():
+            return self._run(inputs, False)[1][key]
+        if key not in self.book.functions:  # without AutoGraph: it would bury the network's own messages
+            self.book.functions[key] = tf.function(lambda x: self._run(x, False)[1][key], autograph=False)
+        one = one_for_none(inputs)
+        if one is not None:
+            return tf.nest.map_structure(lambda y: y[:0], self.book.functions[key](one))
+        return self.book.functions[key](inputs)
+
+    def feature_model(self: Any, name: str) -> keras.Model:
+        """Returns a functional `keras.Model` from the inputs to one end point, sharing this model's weights."""
+        self._need_built()
+        find_name(name, self.book.end_point_specs, "end point")
+        inputs = tf.nest.map_structure(
+            lambda s: keras.KerasTensor(s.shape.as_list(), dtype=s.dtype.name), self.book.input_specs
+        )
+        inputs = tf.nest.map_structure(lambda t: keras.Input(batch_shape=t.shape, dtype=t.dtype), inputs)
+        return keras.Model(inputs, Features(self, name)(inputs), name=f"{self.name}_features")
+
     def bottleneck(self: Any, inputs: Any) -> tf.Tensor:
         """Returns the pooled features, before dropout; warns about inputs in another range than the weights expect.
 
         Args:
-          inputs: A batch of network inputs.
+          inputs: A batch of network inputs; an empty one gives [0, C].
 
         Returns:
           [N, C]: 2048 numbers an image for Inception-v3.
@@ -74,7 +112,8 @@ class BottleneckMixin:
         Raises:
           ValueError: The network has no pooled end point.
         """
-        self.book.range_checked = True  # here, each time
+        if not tf.is_symbolic_tensor(inputs):
+            self.book.range_checked = True  # here, each time
         inputs = self._ready(inputs)
         name = next((name for name in POOLED if name in self.book.end_point_specs), None)
         if name is None:
@@ -82,13 +121,30 @@ class BottleneckMixin:
                 f"{self.name!r} has no pooled features: none of its end points is called {' or '.join(POOLED)}. "
                 "Take another with features(inputs, name)."
             )
-        if "input_range" in self.card:
+        if "input_range" in self.card and inputs.dtype.is_floating:
             check_range(inputs, *self.card["input_range"])
         return tf.reduce_mean(self.features(inputs, name), [1, 2])
 
 
+def one_for_none(inputs: Any) -> tf.Tensor | None:
+    """Returns one black picture to compute in place of an empty batch, of which only the output's shape is wanted.
+
+    oneDNN's convolution returns an empty batch with the channels of its input, which fails in the next layer.
+
+    Args:
+      inputs: What a model is given.
+
+    Returns:
+      [1, H, W, C] for concrete inputs of [0, H, W, C]; None for all others.
+    """
+    shape = tuple(getattr(inputs, "shape", ()))
+    if len(shape) != 4 or shape[0] != 0 or None in shape or not tf.executing_eagerly():
+        return None
+    return tf.zeros([1, *shape[1:]], tf.as_dtype(inputs.dtype))
+
+
 def check_range(inputs: Any, low: float, high: float) -> bool:
-    """Says whether concrete network inputs lie in the range that the weights expect; logs a warning if not.
+    """Says whether concrete network inputs lie in the range that the weights expect; if not, the logger "zoo" warns.
 
     Args:
       inputs: Values; symbolic tensors and empty ones pass unchecked.
@@ -103,6 +159,14 @@ def check_range(inputs: Any, low: float, high: float) -> bool:
     values = np.asarray(inputs)
     least, most = float(values.min()), float(values.max())
     slack = 0.05 * (high - low)
+    if not (np.isfinite(least) and np.isfinite(most)):
+        bad = values[~np.isfinite(values.astype(np.float32))].astype(np.float32)
+        logger.warning(
+            "%d of %d input values are not finite (%d NaN, %d infinite), but these weights expect %.3g to %.3g: the "
+            "outputs mean nothing, though they may be finite, as ReLU and max-pooling can swallow NaN.",
+            *(bad.size, values.size, np.isnan(bad).sum(), np.isinf(bad).sum(), low, high),
+        )
+        return False
     if least < low - slack or most > high + slack:
         guess = "they look like unscaled 0..255 pixels" if most > 16 else "they were scaled some other way"
     elif low < 0 <= least < 0.05 and most <= 1 and most - least > 0.2:
@@ -111,8 +175,8 @@ def check_range(inputs: Any, low: float, high: float) -> bool:
         return True
     logger.warning(
         "Inputs span %.3g to %.3g, but these weights expect %.3g to %.3g: %s. Prepare uint8 pictures with the "
-        "preprocessing in the model's card.",
-        *(least, most, low, high, guess),
+        "preprocessing in the model's card: %s(pictures).",
+        *(least, most, low, high, guess, PREPARE),
     )
     return False
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from keras.src.backend.common import global_state
 
 from zoo.scoping.args import arg_scope, current_arg_scope
-from zoo.scoping.features import BottleneckMixin, Features
+from zoo.scoping.features import BottleneckMixin
 from zoo.scoping.frames import Frame, ScopeError
 from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
@@ -100,8 +100,6 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """Runs the network; the first call builds the model from the input's shapes and types."""
         if not self.built:
             self._build_from(tf.nest.map_structure(spec_of, inputs))
-        if not self.book.range_checked:
-            self.check_once(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any) -> None:
@@ -284,26 +282,6 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """Runs the network and returns its end points: name -> tensor."""
         inputs = self._ready(inputs)
         return self._run(inputs, training)[1]
-
-    def features(self, inputs: Any, name: str) -> Any:
-        """Returns one end point; in a graph nothing else is computed (eager calls run a compiled function)."""
-        inputs = self._ready(inputs)
-        key = find_name(name, self.book.end_point_specs, "end point")
-        if not tf.executing_eagerly():
-            return self._run(inputs, False)[1][key]
-        if key not in self.book.functions:
-            self.book.functions[key] = tf.function(lambda x: self._run(x, False)[1][key])
-        return self.book.functions[key](inputs)
-
-    def feature_model(self, name: str) -> keras.Model:
-        """Returns a functional `keras.Model` from the inputs to one end point, sharing this model's weights."""
-        self._need_built()
-        find_name(name, self.book.end_point_specs, "end point")
-        inputs = tf.nest.map_structure(
-            lambda s: keras.KerasTensor(s.shape.as_list(), dtype=s.dtype.name), self.book.input_specs
-        )
-        inputs = tf.nest.map_structure(lambda t: keras.Input(batch_shape=t.shape, dtype=t.dtype), inputs)
-        return keras.Model(inputs, Features(self, name)(inputs), name=f"{self.name}_features")
 
     def get_collection(self, name: str, inputs: Any = None) -> list[Any]:
         """Returns the variables in a collection, and, given inputs, what one run of the network adds to it."""

@@ -69,6 +69,7 @@ class SavingMixin:
     @card.setter
     def card(self: Any, values: dict[str, Any]) -> None:
         self.book.card = dict(values)
+        self.book.range_checked = False  # other weights may expect another range
 
     def export(self: Any, filepath: Any, *args: Any, input_signature: Any = None, **kwargs: Any) -> Any:
         """Writes a SavedModel (or another of Keras' formats) for inference; the inputs are those the model was

@@ -88,11 +88,4 @@ def complete_card(model: Any, net: str, preprocessing: Preprocessing | None, siz
         preprocessing: The network's own, for weights that do not say theirs; None for inputs that are no pictures.
         size: The shape of one input, [H, W, C].
     """
-    card = Card.from_dict({"net": net, **model.card})
-    preprocessing = card.preprocessing or preprocessing
-    values = card.to_dict()
-    if preprocessing is not None:
-        if isinstance(size, tuple | list) and len(size) == 3 and size[0] and size[1]:
-            preprocessing = preprocessing.with_size((size[0], size[1]))
-        values |= {"preprocessing": preprocessing.to_dict(), "input_range": list(preprocessing.value_range)}
-    model.card = values
+    model.card = Card.from_dict({"net": net, **model.card}).complete(preprocessing, size)

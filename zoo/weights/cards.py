@@ -64,6 +64,21 @@ class Card:
             mine["preprocessing"] = Preprocessing.from_dict(preprocessing)
         return cls(**mine, more={key: value for key, value in values.items() if key not in known})
 
+    def complete(self, preprocessing: Preprocessing | None, size: Any) -> dict[str, Any]:
+        """Returns plain values with how pictures are prepared for a model: its size, and the range of its inputs.
+
+        Args:
+            preprocessing: The network's own, for weights that do not say theirs; None for inputs that are no pictures.
+            size: The shape of one input, [H, W, C]; others leave the size as it is.
+        """
+        preprocessing = self.preprocessing or preprocessing
+        if preprocessing is None:
+            return self.to_dict()
+        if isinstance(size, tuple | list) and len(size) == 3 and size[0] and size[1]:
+            preprocessing = preprocessing.with_size((size[0], size[1]))
+        ready = {"preprocessing": preprocessing.to_dict(), "input_range": list(preprocessing.value_range)}
+        return self.to_dict() | ready
+
     def to_markdown(self) -> str:
         """Returns the card as a small Markdown page."""
         rows = [

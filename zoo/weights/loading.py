@@ -143,7 +143,9 @@ def load(
         variables[name].assign(np.asarray(values[name]).astype(_dtype(variables[name]), copy=False))
     report = Report(file.path, f"{file.format}, {file.family}", loaded, skipped, missing, unexpected, notes, card)
     if hasattr(model, "network"):
-        model.card = card.to_dict()
+        specs = model.book.input_specs
+        size = specs.shape.as_list()[1:] if hasattr(specs, "shape") else None
+        model.card = card.complete(Card.from_dict(model.card).preprocessing, size)
     for note in notes:
         logger.info("%s: %s", file.path, note)
     return report

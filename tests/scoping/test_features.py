@@ -1,0 +1,83 @@
+"""A model looks at its inputs: their range, their type, their shape; and no pictures give no features."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import zoo
+from zoo import weights
+
+
+@pytest.fixture(scope="module")
+def model():
+    return zoo.inception_v3(
+        num_classes=None, aux_logits=False, depth_multiplier=0.125, min_depth=4, input_shape=(75, 75, 3), seed=1
+    )
+
+
+@pytest.fixture
+def pictures():
+    return np.random.default_rng(0).uniform(-1, 1, (2, 75, 75, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def loaded(model, tmp_path):
+    """The model after `zoo.weights.load` of its own weights, in a file of names alone."""
+    weights.save(model, tmp_path / "thin.ckpt")
+    weights.load(model, tmp_path / "thin.ckpt")
+    return model
+
+
+def test_the_range_is_checked_after_weights_load(loaded, pictures, caplog):
+    assert loaded.card["input_range"] == [-1, 1]
+    assert loaded.card["preprocessing"]["size"] == [75, 75]
+    with caplog.at_level(logging.WARNING, "zoo"):
+        loaded.bottleneck(pictures)
+        assert not caplog.messages
+        loaded.bottleneck(pictures * 127 + 128)
+    assert "0..255" in caplog.messages[0] and "from_dict(model.card" in caplog.messages[0]
+    assert caplog.records[0].name.startswith("zoo.")
+
+
+def test_features_warn_of_the_first_inputs(loaded, pictures, caplog):
+    with caplog.at_level(logging.WARNING, "zoo"):
+        loaded.features(pictures * 127 + 128, "Conv2d_1a_3x3")
+        loaded.features(pictures * 127 + 128, "Conv2d_1a_3x3")
+    assert len(caplog.messages) == 1 and "0..255" in caplog.messages[0]
+
+
+def test_inputs_that_are_not_finite_are_named(loaded, pictures, caplog):
+    pictures[0, 0, 0] = np.nan
+    pictures[1, 0, 0, 0] = np.inf
+    with caplog.at_level(logging.WARNING, "zoo"):
+        loaded.bottleneck(pictures)
+    assert f"4 of {pictures.size} input values are not finite (3 NaN, 1 infinite)" in caplog.messages[0]
+
+
+def test_integer_pictures_are_pointed_to_the_models_own_preprocessing(model):
+    pixels = np.zeros((1, 75, 75, 3), np.uint8)
+    for run in (model, model.bottleneck):
+        with pytest.raises(ValueError, match=r'got uint8.*Preprocessing.from_dict\(model.card\["preprocessing"\]\)'):
+            run(pixels)
+
+
+@pytest.mark.parametrize("shape", [(75, 75, 3), (2, 75, 75, 1)])
+def test_a_wrong_shape_is_said_in_the_networks_own_words(model, shape):
+    with pytest.raises(ValueError, match=r"^images must be \[N, H, W, 3\]"):
+        model.bottleneck(np.zeros(shape, np.float32))
+
+
+def test_no_pictures_give_no_features(model, pictures):
+    width = model.bottleneck(pictures).shape[1]
+    assert model.bottleneck(pictures[:0]).shape == (0, width)
+    assert model(pictures[:0]).shape == (0, 1, 1, width)
+    assert model.features(pictures[:0], "Conv2d_1a_3x3").shape == (0, 37, 37, 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["inception_v3", "densenet_cifar", "lenet5", "cifarnet", "row_classifier", "sequence_tagger"]
+)
+def test_a_negative_number_of_classes_is_named(name):
+    with pytest.raises(ValueError, match=r"num_classes is .*-1"):
+        zoo.create(name, num_classes=-1)
