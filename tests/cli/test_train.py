@@ -184,8 +184,12 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
         (["lenet5", "--summaries", "some"], "summaries must be one of none, scalars, all"),
         (["lenet5", "--progress", "dots"], "progress must be auto, bar, lines or none"),
         (["lenet5", "--keep-every-hours", "-1"], "keep_every_hours must be positive"),
+        (["lenet5", "--accumulate", "64"], "accumulate=64 splits a batch into more parts than it has examples"),
+        (["lenet5", "--clip-norm", "nan"], "--clip-norm must be a finite number, received nan"),
+        (["lenet5", "--learning-rate", "inf"], "--learning-rate must be a finite number, received inf"),
+        (["lenet5", "--keep-every-hours", "nan"], "--keep-every-hours must be a finite number"),
     ],
-    ids=range(20),
+    ids=range(24),
 )
 def test_refusals_before_training(words, message, tmp_path, zoo_command):
     said = zoo_command("train", *words, "--out", tmp_path / "run")

@@ -1,5 +1,6 @@
 """``zoo train``: trains a network and leaves everything in a run folder, from which it can go on at any step."""
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,6 +146,7 @@ def train(
     A run that was killed, or stopped with Ctrl-C, goes on at the next step when the same command is given again.
     """
     options = parse_options(option)
+    _refuse_infinite(context)
     sharing.check(net)
     if net == "word_lm":
         given = train_words_settings(context)
@@ -240,6 +242,13 @@ def train(
         + (f"{part} accuracy {accuracy:.4f} " if accuracy is not None else "no part to measure accuracy on, ")
         + f"after {history.step} steps; this took {time.perf_counter() - started:.0f} s; the run is in {folder}"
     )
+
+
+def _refuse_infinite(context: typer.Context) -> None:
+    """Raises ValueError for a number that is NaN or infinite, before anything else is done."""
+    for name, value in context.params.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"--{name.replace('_', '-')} must be a finite number, received {value}")
 
 
 def _edges(profile: str | None) -> tuple[int, int] | None:

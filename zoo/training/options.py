@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.training.settings import check_finite
 from zoo.training.step import REGULARIZATION, TASK
 from zoo.training.watch import SHOWN
 
@@ -80,6 +81,7 @@ class RunOptions:
             raise ValueError(
                 f"give the run's length as epochs or as steps, received epochs={self.epochs}, steps={self.steps}"
             )
+        check_finite({name: getattr(self, name) for name in ("min_delta", "checkpoint_minutes", "keep_every_hours")})
         for name in ("epochs", "steps", "steps_per_epoch", "validate_every", "checkpoint_steps", "log_every"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -10,6 +10,8 @@ import keras
 import tensorflow as tf
 from keras.optimizers.schedules import LearningRateSchedule as Schedule
 
+from zoo.training.settings import check_finite
+
 
 def constant(learning_rate: float) -> float:
     """A learning rate that stays.
@@ -173,7 +175,7 @@ def make_schedule(name: str, *, warmup_steps: int = 0, **options: Any) -> float 
         A rate, or a Keras schedule.
 
     Raises:
-        ValueError: unknown name or option, or an option that is missing.
+        ValueError: unknown name or option, an option that is missing, or NaN or Inf.
     """
     if name not in SCHEDULES:
         raise ValueError(f"unknown schedule '{name}'; known are {', '.join(SCHEDULES)}")
@@ -182,5 +184,6 @@ def make_schedule(name: str, *, warmup_steps: int = 0, **options: Any) -> float 
         signature.bind(**options)
     except TypeError as error:
         raise ValueError(f"schedule '{name}' takes {', '.join(signature.parameters)}; {error}") from error
+    check_finite(options)
     schedule = SCHEDULES[name](**options)
     return WarmUp(schedule, warmup_steps) if warmup_steps else schedule

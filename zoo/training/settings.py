@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from zoo.weights.names import name_matches, named_variables, select_names
+
+
+def check_finite(settings: Mapping[str, Any]) -> None:
+    """Refuses NaN and infinite settings.
+
+    Args:
+        settings: name to number, or to a mapping of numbers; anything else is left alone.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            check_finite({f"{name}[{key!r}]": number for key, number in value.items()})
+        elif isinstance(value, float | np.floating) and not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, received {value}")
+
+
+def check_accumulate(accumulate: int, batch: int | None, replicas: int = 1) -> None:
+    """Refuses more parts than a device's share of the batch has examples.
+
+    Args:
+        accumulate: parts of a batch.
+        batch: examples in a batch over all replicas; None when not known.
+        replicas: replicas that share a batch.
+
+    Raises:
+        ValueError: a part would be empty.
+    """
+    if batch is not None and accumulate > max(1, batch // replicas):
+        shared = f" shared by {replicas} replicas" if replicas > 1 else ""
+        raise ValueError(
+            f"accumulate={accumulate} splits a batch into more parts than it has examples: the batch is {batch}"
+            f"{shared}; lower accumulate to at most {max(1, batch // replicas)}, or raise the batch"
+        )
 
 
 def freeze_all_but(model: keras.Model, patterns: Sequence[str]) -> list[str]:

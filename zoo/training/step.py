@@ -250,7 +250,7 @@ class Engine:
         return (tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, total), examples, seen
 
     def _gradients(
-        self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool = False, size: Any = None
+        self, batch: Any, divisor: tf.Tensor, shares: Any, observe: bool = False, size: Any = None
     ) -> tuple[Any, ...]:
         """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss."""
         # shares: None leaves regularization out; size: how many of the examples count
@@ -262,8 +262,8 @@ class Engine:
             outputs, extra = self._forward(inputs, training=True, extra=observe or bool(self.task.aux_losses))
             examples = first_examples(size, (self.task(labels, outputs, weights, extra),))[0]
             task = tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype)
-            added = [tf.cast(loss, task.dtype) for loss in self.model.losses] if shares else []
-            regularization = tf.add_n(added) / shares if shares and added else tf.zeros([], task.dtype)
+            added = [] if shares is None else [tf.cast(loss, task.dtype) for loss in self.model.losses]
+            regularization = tf.add_n(added) / tf.cast(shares, task.dtype) if added else tf.zeros([], task.dtype)
             total = task + regularization
             scaled = self.optimizer.scale_loss(total) if scaling else total
         with synchronized_batch_norm(self.sync_batch_norm):  # statistics have a gradient too
@@ -274,8 +274,9 @@ class Engine:
 
     def _accumulated(self, batch: Any, size: tf.Tensor, divisor: tf.Tensor, replicas: int) -> tuple[Any, ...]:
         """The same as `_gradients`, part after part, so that only one part's activations live at a time."""
-        shares = replicas * self.accumulate
-        part = -(-size // self.accumulate)
+        part = tf.maximum(-(-size // self.accumulate), 1)
+        parts = tf.maximum(-(-size // part), 1)  # fewer than asked for where the last ones would be empty
+        shares = replicas * parts
 
         def body(
             number: tf.Tensor, regularization: tf.Tensor, sums: list[tf.Tensor], seen: tf.TensorArray
@@ -290,11 +291,11 @@ class Engine:
             return number + 1, regularization + added, sums, seen.write(number, tf.cast(examples, tf.float32))
 
         zeros = [tf.zeros_like(variable.value) for variable in self.variables]
-        seen = tf.TensorArray(tf.float32, size=self.accumulate, infer_shape=False, element_shape=[None])
+        seen = tf.TensorArray(tf.float32, size=parts, infer_shape=False, element_shape=[None])
         wide = tf.float64 if zeros[0].dtype == tf.float64 else tf.float32
         start = (tf.constant(0), tf.zeros([], wide), zeros, seen)
         _, regularization, gradients, seen = tf.while_loop(
-            lambda number, *_: number < self.accumulate, body, start, parallel_iterations=1
+            lambda number, *_: number < parts, body, start, parallel_iterations=1
         )
         return seen.concat(), regularization, gradients, (named(unpack(batch)[0]), {})
 

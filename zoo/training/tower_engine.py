@@ -37,13 +37,13 @@ class TowerEngine(Engine):
         return (tf.reduce_sum(examples) / tf.cast(divisor, examples.dtype), regularization, total), examples, seen
 
     def _gradients(
-        self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool = False, size: Any = None
+        self, batch: Any, divisor: tf.Tensor, shares: Any, observe: bool = False, size: Any = None
     ) -> tuple[Any, ...]:
         """A part of an accumulated batch, over all towers."""
         examples, regularization, sets, inside = self._by_tower(batch, divisor, shares, observe)
         return examples, regularization, sets[0], inside
 
-    def _by_tower(self, batch: Any, divisor: tf.Tensor, shares: int | None, observe: bool) -> tuple[Any, ...]:
+    def _by_tower(self, batch: Any, divisor: tf.Tensor, shares: Any, observe: bool) -> tuple[Any, ...]:
         """The batch's examples, regularization, gradients (one set, or of each tower), and tower 0 seen from inside."""
         one = super()._gradients
         scaled = not self.towers.synchronous

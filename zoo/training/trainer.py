@@ -23,7 +23,7 @@ from zoo.training.loop import Loop
 from zoo.training.losses import SOFTMAX, TaskLoss
 from zoo.training.optimizers import make_optimizer
 from zoo.training.options import History, RunOptions
-from zoo.training.settings import by_name, freeze_all_but, make_metric
+from zoo.training.settings import by_name, check_accumulate, check_finite, freeze_all_but, make_metric
 from zoo.training.state import plain
 from zoo.training.step import Engine
 from zoo.weights.names import named_variables
@@ -101,6 +101,9 @@ class Trainer:
         ):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, received {value}")
+        numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "averages": averages}
+        check_finite({**numbers, "label_smoothing": label_smoothing})
+        check_finite({"class_weights": class_weights, "aux_losses": aux_losses, "multipliers": multipliers})
         if clip_norm is not None and clip_norm <= 0:
             raise ValueError(f"clip_norm must be positive, received {clip_norm}")
         self.model = model
@@ -108,6 +111,7 @@ class Trainer:
         self.towers = place if isinstance(place, Towers) else None
         self.strategy = tf.distribute.get_strategy() if isinstance(place, Towers) else place
         self.place: Strategy = place
+        check_accumulate(accumulate, global_batch, self.strategy.num_replicas_in_sync)
         self.sync_batch_norm = sync_batch_norm
         if sync_batch_norm and (jit_compile or self.towers):
             raise ValueError("sync_batch_norm goes neither with XLA nor with towers, whose own option is batch_norm")
@@ -171,6 +175,7 @@ class Trainer:
             steps_per_epoch=run.steps_per_epoch,
         )
         check_batch(self.place, feed.global_batch, feed.stream.examples)
+        check_accumulate(self.accumulate, feed.global_batch, self.strategy.num_replicas_in_sync)
         self.build(feed.element_spec)
         logits = output_shape(self.model) if self.task.takes_class_numbers else None
         check_arrays(data, "training data", logits)
