@@ -59,6 +59,17 @@ def test_predict_prints_a_table_and_ends_with_0(zoo_command, folder):
     assert "a.png" in run.out
 
 
+def test_the_file_says_which_options_it_was_made_with(zoo_command, folder):
+    picture = folder / "pictures" / "deeper" / "a.png"
+    run = zoo_command("predict", "inception_v3", "--weights", folder / "thin.safetensors", picture, "--json")
+    assert run.code == 0, run.err
+    assert json.loads(run.out) == json.loads(predict(zoo_command, folder, picture, "--json").out)
+    model = zoo.inception_v3(weights=folder / "thin.safetensors", dropout_keep_prob=0.5)
+    made_with = weights.open_weights(folder / "thin.safetensors").own_card.more["options"]
+    assert made_with == {"num_classes": 3, **OPTIONS}
+    assert model.options.items() >= {**made_with, "dropout_keep_prob": 0.5}.items()
+
+
 def test_predict_agrees_with_the_model(zoo_command, folder):
     picture = folder / "pictures" / "deeper" / "b.jpg"
     run = predict(zoo_command, folder, picture, "--json")

@@ -81,8 +81,9 @@ def _build(network: Any, weights: str, options: dict[str, Any]) -> Any:
     from zoo.weights.building import open_for
 
     network.check_options(options)
-    file, options = open_for(network.spec.name, weights, options, network.options())
-    if file is not None and "num_classes" not in options:
+    given = options
+    file, options = open_for(network.spec.name, weights, given, network.options())
+    if file is not None and "num_classes" not in given:
         if not file.num_classes:
             raise ValueError(
                 f"{weights} has no classifier of one layer: nothing to predict with. Train one: zoo retrain."

@@ -151,7 +151,8 @@ def load_trunk(
         source = "/".join(Path(wanted).resolve().parts[-2:])
     else:
         source = wanted + (f" ({card['source']})" if card.get("source") else "")
-    return _trunk(model, net, chosen, source, preprocessing, shape)
+    built_with = dict(model.options)  # what the weights asked for included
+    return _trunk(model, net, built_with, source, preprocessing, shape)
 
 
 def _embedded(size: int | None, options: dict[str, Any]) -> Trunk:

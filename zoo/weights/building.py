@@ -50,7 +50,8 @@ def open_for(
         "count_include_pad": card.count_include_pad,
     }
     needs = {key: value for key, value in needs.items() if key in known and value not in (None, known[key])}
-    return file, {**needs, **given}
+    made_with = card.more.get("options", {}) if file.own_card is not None and card.net == net else {}
+    return file, {**needs, **{key: value for key, value in made_with.items() if key in known}, **given}
 
 
 def input_shape(file: WeightFile | None) -> tuple[int, int, int] | None:

@@ -74,10 +74,20 @@ def save(model: Any, path: str | os.PathLike[str], *, format: str | None = None)
 
 
 def card_of(model: Any) -> Card:
-    """Returns the card of the weights in a model: what was loaded with them, and the conventions the model runs by."""
+    """Returns the card of the weights in a model: what was loaded with them, the conventions the model runs by, and
+    the options it was built with (those that are plain values), for a builder given the file.
+    """
+    built_with = {"options": {key: value for key, value in getattr(model, "options", {}).items() if _is_plain(value)}}
     options = {key: network_option(model, key) for key in ("batch_norm_epsilon", "count_include_pad")}
     runs_by = {key: value for key, value in options.items() if value is not None}
-    return Card.from_dict({"net": network_name(model), **dict(getattr(model, "card", {})), **runs_by})
+    return Card.from_dict({"net": network_name(model), **dict(getattr(model, "card", {})), **built_with, **runs_by})
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON gives the value back as it is, but for tuples, which become lists."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _save_keras(model: Any, tensors: Mapping[str, np.ndarray], path: Path) -> list[str]:
