@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from training.small import make_data, make_trainer, weights
 
-from zoo.training import make_schedule
+from zoo.training import ConfigChangedError, make_schedule
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,27 @@ def test_options_of_a_run(name, tmp_path):
 def test_a_schedule_is_finite():
     with pytest.raises(ValueError, match="learning_rate must be a finite number"):
         make_schedule("cosine", learning_rate=np.inf, decay_steps=10)
+
+
+def test_class_weights_are_checked_before_the_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"must name all classes 0 to 2; missing \[1, 2\]"):
+        make_trainer(class_weights={0: 1.0}).fit(make_data(), epochs=1, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_length_of_a_schedule_says_what_to_do(tmp_path):
+    def train(epochs, **options):
+        rate = make_schedule("cosine", learning_rate=0.1, decay_steps=5 * epochs)
+        trainer = make_trainer(learning_rate=rate, **options)
+        return trainer.fit(make_data(), epochs=epochs, folder=tmp_path, progress="none")
+
+    train(1)
+    with pytest.raises(ConfigChangedError, match=r"decay_steps: 5 -> 10\n.*--accept-changes.*--schedule constant"):
+        train(2)
+    make_trainer(learning_rate=0.1).fit(make_data(), epochs=1, folder=tmp_path / "a", progress="none")
+    with pytest.raises(ConfigChangedError) as caught:
+        make_trainer(learning_rate=0.2).fit(make_data(), epochs=1, folder=tmp_path / "a", progress="none")
+    assert "spans the run" not in str(caught.value)
 
 
 def test_accumulate_is_compared_with_the_batch_of_the_data(tmp_path):

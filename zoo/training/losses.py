@@ -181,14 +181,21 @@ class TaskLoss:
             return tf.fill([tf.shape(tf.nest.flatten(outputs)[0])[0]], values)
         return tf.reduce_mean(values, list(range(1, values.shape.rank))) if values.shape.rank > 1 else values
 
-    def _weight_of_class(self, labels: tf.Tensor, classes: int, dtype: tf.DType) -> tf.Tensor:
-        table = self.class_weights or {}
+    def check_classes(self, classes: int | None) -> None:
+        """Raises ValueError for class weights that do not name exactly so many classes; None is not known yet."""
+        table = self.class_weights
+        if table is None or classes is None:
+            return
         unnamed = sorted(set(range(classes)) - table.keys())
         unknown = sorted(table.keys() - set(range(classes)), key=str)
         if unnamed or unknown:
             raise ValueError(
                 f"class_weights must name all classes 0 to {classes - 1}; missing {unnamed}, unknown {unknown}"
             )
+
+    def _weight_of_class(self, labels: tf.Tensor, classes: int, dtype: tf.DType) -> tf.Tensor:
+        self.check_classes(classes)
+        table = self.class_weights or {}
         values = tf.constant([float(table[number]) for number in range(classes)], dtype)
         if labels.shape.rank == 2 and labels.shape[-1] == classes and classes > 1:
             labels = tf.argmax(labels, -1)

@@ -20,6 +20,13 @@ _AUTO_NUMBER = re.compile(r"_\d+(?=/|$)")
 _PLAIN = (bool, int, float, str, type(None))
 
 
+_SPANS = (
+    ". A schedule that spans the run (cosine, polynomial) changes with the run's length: accept the change to go on "
+    "along the new curve, or start with a schedule of its own length (--schedule constant, per_epoch or exponential) "
+    "if the length may change"
+)
+
+
 class ConfigChangedError(ValueError):
     """A run folder belongs to another configuration; the message is the difference.
 
@@ -30,10 +37,12 @@ class ConfigChangedError(ValueError):
 
     def __init__(self, folder: Any, lines: list[str]) -> None:
         self.lines = lines
+        spans = any(line.startswith("learning_rate.") and "steps" in line.partition(":")[0] for line in lines)
         super().__init__(
             f"{folder} holds a run with another configuration:\n"
             + "\n".join(f"  {line}" for line in lines)
             + "\nkeep the old settings, choose another folder, or accept the change (accept_changes, --accept-changes)"
+            + (_SPANS if spans else "")
         )
 
 

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from zoo.data.stream import as_stream
+from zoo.data.tfrecord.damage import damage_named
 from zoo.parallel.shards import distributed
 from zoo.parallel.strategies import Strategy, check_batch
 from zoo.parallel.towers import Towers
@@ -120,12 +121,8 @@ class Trainer:
         self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
         self.train_only = [train_only] if isinstance(train_only, str) else train_only
         self.averages = ExponentialMovingAverage(averages) if isinstance(averages, int | float) else averages
-        self.global_batch, self.steps_per_call, self.jit_compile, self.seed = (
-            global_batch,
-            steps_per_call,
-            jit_compile,
-            seed,
-        )
+        self.global_batch, self.steps_per_call = global_batch, steps_per_call
+        self.jit_compile, self.seed = jit_compile, seed
         if isinstance(place, tf.distribute.ParameterServerStrategy):  # enough under way for every worker
             self.steps_per_call = max(steps_per_call, 2 * place._num_workers)
         self.config = dict(config or {})
@@ -134,6 +131,7 @@ class Trainer:
         with self.place.scope():
             self.optimizer, self.schedule = self._optimizer(optimizer, learning_rate)
 
+    @damage_named()
     def fit(
         self,
         data: Any,
@@ -161,28 +159,27 @@ class Trainer:
                 that are no class numbers.
             NonFiniteLossError: the loss or its gradient became NaN or Inf.
             ConfigChangedError: the folder's run has another configuration.
+            DamagedRecordError: a record file is damaged.
             InterruptedRunError: SIGTERM or Ctrl-C; the state is saved. A `SystemExit`.
         """
         try:
             run = RunOptions(epochs=epochs, steps=steps, **options)
         except TypeError as error:
             raise TypeError(f"unknown option of fit ({error}); known are {', '.join(RunOptions.names())}") from error
-        feed = Feed(
-            data,
-            self.strategy,
-            global_batch=self.global_batch,
-            seed=self.seed,
-            steps_per_epoch=run.steps_per_epoch,
-        )
+        batch, seed = self.global_batch, self.seed
+        feed = Feed(data, self.strategy, global_batch=batch, seed=seed, steps_per_epoch=run.steps_per_epoch)
         check_batch(self.place, feed.global_batch, feed.stream.examples)
         check_accumulate(self.accumulate, feed.global_batch, self.strategy.num_replicas_in_sync)
         self.build(feed.element_spec)
-        logits = output_shape(self.model) if self.task.takes_class_numbers else None
+        outputs = output_shape(self.model)
+        self.task.check_classes(outputs[-1] if outputs is not None and outputs.rank else None)
+        logits = outputs if self.task.takes_class_numbers else None
         check_arrays(data, "training data", logits)
         check_arrays(validation, "validation data", logits)
         tests = None if validation is None else self._tests(validation, feed.global_batch)
         return Loop(self, feed, tests, run).run()
 
+    @damage_named()
     def evaluate(self, data: Any, *, averages: bool | None = None) -> dict[str, float]:
         """Measures loss and metrics without training; auxiliary losses and class weights are left out.
 
