@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zoo.data.tfrecord.damage import damage_named
 from zoo.training.checkpoint import to_numpy
 from zoo.training.feed import Feed
 from zoo.training.state import assign, variables_of
@@ -66,6 +67,7 @@ class RangeTest:
         return Path(path)
 
 
+@damage_named()
 def find_learning_rate(
     trainer: Trainer,
     data: Any,
