@@ -59,15 +59,31 @@ def test_densenet121_has_the_slim_checkpoint_s_names():
     } <= set(names)
 
 
-@pytest.mark.parametrize(("depth", "k", "bottleneck", "gmacs"), [(40, 12, False, 0.265), (100, 12, True, 0.288)])
-def test_cifar_macs(depth, k, bottleneck, gmacs):
+def cifar(depth, k, bottleneck):
+    return ("densenet_cifar", {"depth": depth, "growth_rate": k, "bottleneck": bottleneck}, 32)
+
+
+QUICK = [(*cifar(40, 12, False), 0.265), (*cifar(100, 12, True), 0.288)]
+SLOW = [
+    *((*cifar(100, k, False), gmacs) for k, gmacs in ((12, 1.770), (24, 6.889))),
+    *((*cifar(40, k, True), gmacs) for k, gmacs in ((36, 0.647), (48, 1.150), (60, 1.796))),
+    *((*cifar(depth, k, True), gmacs) for depth, k, gmacs in ((250, 24, 5.419), (190, 40, 9.302))),
+    *((name, {}, 224, getattr(zoo, name).spec.gmacs) for name in BIG),
+    ("densenet264", {"growth_rate": 48}, 224, 12.851),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size", "gmacs"), [*QUICK, *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)]
+)
+def test_multiplications(name, options, size, gmacs):
     """In the paper's order (dropout keeps it) the multiplications are the published ones; pooled first, fewer."""
 
     def macs(dropout_rate):
         with tf.Graph().as_default() as graph:
-            images = tf.compat.v1.placeholder(tf.float32, [1, 32, 32, 3])
-            options = {"dropout_rate": dropout_rate, "is_training": True, "memory": "store"}
-            zoo.densenet_cifar.network(images, depth, k, bottleneck, **options)
+            images = tf.compat.v1.placeholder(tf.float32, [1, size, size, 3])
+            settings = {"dropout_rate": dropout_rate, "is_training": True, "memory": "store"}
+            getattr(zoo, name).network(images, **options, **settings)
             products = [op for op in graph.get_operations() if op.type == "Conv2D"]
             return sum(op.outputs[0].shape.num_elements() * op.inputs[1].shape[:3].num_elements() for op in products)
 
