@@ -149,6 +149,14 @@ def test_a_folder_of_pictures_and_its_records(tmp_path, zoo_command):
     assert said.code == 0, said.err
     model = keras.models.load_model(tmp_path / "b" / "model.keras")
     assert model.predict(np.zeros((1, 32, 32, 1), "float32"), verbose=0).shape == (1, 2)
+    shard = min(records.glob("train-*.tfrecord"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:700] + bytes([whole[700] ^ 1]) + whole[701:])  # one bit of the first record
+    for more in ([], ["--find-lr"]):
+        said = zoo_command("train", "lenet5", "--data", records, *words, *more, "--out", tmp_path / f"c{len(more)}")
+        assert said.code == 2, said.err
+        assert f"zoo: {shard}: a record's contents are damaged (CRC) at byte 0, record 0." in said.err
+        assert f"'zoo tfrecord verify {records}' looks for more" in said.err
 
 
 def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
@@ -171,7 +179,7 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
         ),
         (["lenet5", "--split", "half"], "split is one of random, writers"),
         (["lenet5", "--data", "mnist"], "give --data-dir DIR"),
-        (["lenet5", "--data", "mnist", "--data-dir", "nowhere"], "nowhere is not a folder"),
+        (["lenet5", "--data", "mnist", "--data-dir", "nowhere"], "--data-dir nowhere is not there"),
         (["lenet5", "--epochs", "0"], "epochs"),
         (["lenet5", "--batch", "-3"], "batch"),
         (["densenet_cifar", "--data", "cifar10"], "give --data-dir, its folder or .tar.gz"),
@@ -188,8 +196,10 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
         (["lenet5", "--clip-norm", "nan"], "--clip-norm must be a finite number, received nan"),
         (["lenet5", "--learning-rate", "inf"], "--learning-rate must be a finite number, received inf"),
         (["lenet5", "--keep-every-hours", "nan"], "--keep-every-hours must be a finite number"),
+        (["lenet5", "--precision", "float8"], "--precision is one of float32, float64, mixed_bfloat16"),
+        (["lenet5", "--data", "cifar10", "--data-dir", "nowhere"], "--data-dir nowhere is not there"),
     ],
-    ids=range(24),
+    ids=range(26),
 )
 def test_refusals_before_training(words, message, tmp_path, zoo_command):
     said = zoo_command("train", *words, "--out", tmp_path / "run")

@@ -38,6 +38,16 @@ def test_a_schedule_is_finite():
         make_schedule("cosine", learning_rate=np.inf, decay_steps=10)
 
 
+def test_a_warm_up_and_a_profile_beyond_the_run_are_said(caplog):
+    rate = make_schedule("constant", learning_rate=0.1, warmup_steps=2)
+    make_trainer(learning_rate=rate).fit(make_data(), steps=2, profile=(5, 9), progress="none")
+    assert "the warm-up takes 2 steps, but the run has 2" in caplog.text
+    assert "the profile is of steps 5 to 9, but the run has 2: nothing is traced" in caplog.text
+    caplog.clear()
+    make_trainer(learning_rate=rate).fit(make_data(), steps=3, progress="none")
+    assert not caplog.text
+
+
 def test_class_weights_are_checked_before_the_folder(tmp_path):
     with pytest.raises(ValueError, match=r"must name all classes 0 to 2; missing \[1, 2\]"):
         make_trainer(class_weights={0: 1.0}).fit(make_data(), epochs=1, folder=tmp_path / "run")

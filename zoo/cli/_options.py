@@ -1,7 +1,8 @@
 """Network options on the command line: ``--option variant=slim``."""
 
 import ast
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,20 @@ import typer
 NetOptions = Annotated[
     list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the network; repeatable.")
 ]
+
+
+PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
+
+
+def check_numbers(given: Mapping[str, Any]) -> None:
+    """Raises ValueError for an option that is NaN or infinite.
+
+    Args:
+        given: Parameter name to value, of a command.
+    """
+    for name, value in given.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"--{name.replace('_', '-')} must be a finite number, received {value}")
 
 
 def parse_options(words: Sequence[str] | None) -> dict[str, Any]:

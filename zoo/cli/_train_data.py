@@ -87,6 +87,8 @@ def load(options: DataOptions, size: Any, preprocessing: "Preprocessing | None",
     """
     if not isinstance(size, tuple) or len(size) != 3:
         raise ValueError(f"zoo train gives pictures to a network, but this one takes inputs of {size}")
+    if options.data_dir is not None and not options.download and not options.data_dir.exists():
+        raise FileNotFoundError(f"--data-dir {options.data_dir} is not there")
     if options.data in ("digits", "mnist", "mnist-sample"):
         return _grey(options, size, num_classes or 10)
     if options.data in ("cifar10", "cifar100"):

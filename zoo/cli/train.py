@@ -1,6 +1,5 @@
 """``zoo train``: trains a network and leaves everything in a run folder, from which it can go on at any step."""
 
-import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo.cli._devices import device_options
-from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._options import PRECISIONS, NetOptions, check_numbers, parse_options
 from zoo.cli._recipe import recipe
 from zoo.cli._sharing import Sharing, sharing_options
 from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
@@ -84,9 +83,7 @@ def train(
     accumulate: Annotated[
         int, typer.Option(min=1, help="Parts to split a batch into, to save memory.", rich_help_panel=_HOW)
     ] = 1,
-    precision: Annotated[
-        str, typer.Option(help="float32, mixed_bfloat16 or mixed_float16.", rich_help_panel=_HOW)
-    ] = "float32",
+    precision: Annotated[str, typer.Option(help=f"{', '.join(PRECISIONS)}.", rich_help_panel=_HOW)] = "float32",
     steps_per_call: Annotated[int, typer.Option(min=1, help="Steps run in one call.", rich_help_panel=_HOW)] = 1,
     jit_compile: Annotated[bool, typer.Option(help="Compile the step with XLA.", rich_help_panel=_HOW)] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights.", rich_help_panel=_HOW)] = 0,
@@ -146,7 +143,9 @@ def train(
     A run that was killed, or stopped with Ctrl-C, goes on at the next step when the same command is given again.
     """
     options = parse_options(option)
-    _refuse_infinite(context)
+    check_numbers(context.params)
+    if precision not in PRECISIONS:
+        raise ValueError(f"--precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
     sharing.check(net)
     if net == "word_lm":
         given = train_words_settings(context)
@@ -242,13 +241,6 @@ def train(
         + (f"{part} accuracy {accuracy:.4f} " if accuracy is not None else "no part to measure accuracy on, ")
         + f"after {history.step} steps; this took {time.perf_counter() - started:.0f} s; the run is in {folder}"
     )
-
-
-def _refuse_infinite(context: typer.Context) -> None:
-    """Raises ValueError for a number that is NaN or infinite, before anything else is done."""
-    for name, value in context.params.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"--{name.replace('_', '-')} must be a finite number, received {value}")
 
 
 def _edges(profile: str | None) -> tuple[int, int] | None:

@@ -1,16 +1,18 @@
-"""Moving statistics of batch norm that a run is too short for."""
+"""What a run is too short for: moving statistics of batch norm, the warm-up, the profile."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 
 from zoo.layers.moments import decay_of
 from zoo.training.checkpoint import to_numpy
+from zoo.training.schedules import WarmUp
 
 _log = logging.getLogger("zoo")
 
@@ -32,6 +34,26 @@ def warn_of_short_run(model: keras.Model, steps: int | None) -> None:
             "training; this run has %d. Train longer, or lower the decay (batch_norm_decay, or Keras' momentum)",
             *(slow, f"{needed:,}", steps),
         )
+
+
+def warn_of_what_never_comes(schedule: Any, profile: tuple[int, int] | None, steps: int | None) -> None:
+    """Warns when the warm-up does not end within the run, or the profile ends after it.
+
+    Args:
+        schedule: the trainer's; only a `WarmUp` is looked at.
+        profile: first and last step to trace.
+        steps: length of the whole run; None when it is not known.
+    """
+    if steps is None:
+        return
+    if isinstance(schedule, WarmUp) and schedule.steps >= steps:
+        _log.warning(
+            "the warm-up takes %d steps, but the run has %d: the rate only rises. Shorten it (--warmup-steps)",
+            *(schedule.steps, steps),
+        )
+    if profile is not None and profile[1] > steps:
+        what = "nothing is traced" if profile[0] > steps else "the trace ends early"
+        _log.warning("the profile is of steps %d to %d, but the run has %d: %s", *profile, steps, what)
 
 
 def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
