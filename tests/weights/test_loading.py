@@ -312,3 +312,11 @@ def test_saving_refuses_what_it_cannot_write(model, tmp_path):
 def test_unknown_weights_name_the_ways(tmp_path):
     with pytest.raises(ValueError, match=r"inception_v3 has no weights 'nope'.*come with zoo.*published name.*no file"):
         zoo.create("inception_v3", weights="nope")
+
+
+def test_torchvisions_layout_says_where_outputs_will_differ(model, scaled, tmp_path):
+    assert any("counts the padding" in n for n in weights.save(model, tmp_path / "t.safetensors", format="torchvision"))
+    assert len(weights.save(scaled, tmp_path / "s.safetensors", format="torchvision")) == 1  # it counts it too
+    again = small(weights=tmp_path / "t.safetensors", count_include_pad=False)
+    assert same(model, again)
+    np.testing.assert_array_equal(again(images()), model(images()))

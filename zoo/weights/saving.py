@@ -69,7 +69,13 @@ def save(model: Any, path: str | os.PathLike[str], *, format: str | None = None)
             )
         state = torch_state(tensors, units_of({key: array.shape for key, array in tensors.items()}))
         write_safetensors(state, name, dataclasses.replace(card_of(model), format="torchvision").to_dict())
-        return ["load it into torchvision.models.inception_v3(transform_input=True) for ImageNet-normalised inputs"]
+        notes = ["load it into torchvision.models.inception_v3(transform_input=True) for ImageNet-normalised inputs"]
+        if network_option(model, "count_include_pad") is False:
+            notes.append(
+                "torchvision's average pooling counts the padding and this model's does not, so outputs differ there; "
+                "zoo reads the file back as it was with count_include_pad=False"
+            )
+        return notes
     return _save_keras(model, tensors, Path(name))
 
 
