@@ -126,3 +126,13 @@ def test_convert_writes_a_checkpoint(zoo_command, folder, tmp_path):
     assert json.loads(run.out)["loaded"] == 378
     back = weights.open_weights(tmp_path / "thin.ckpt")
     assert back.num_classes == 3
+
+
+def test_convert_keeps_an_auxiliary_head_of_another_size(zoo_command, tmp_path):
+    model = zoo.inception_v3(num_classes=3, depth_multiplier=0.125, min_depth=4, input_shape=(107, 107, 3), seed=1)
+    weights.save(model, tmp_path / "aux.safetensors")
+    run = zoo_command("weights", "convert", tmp_path / "aux.safetensors", tmp_path / "aux.ckpt", "--json")
+    assert run.code == 0, run.err
+    assert json.loads(run.out)["missing"] == {}
+    back = weights.open_weights(tmp_path / "aux.ckpt").names
+    assert all(np.array_equal(back[name], model.variable(name)) for name in model.variable_names)

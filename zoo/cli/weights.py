@@ -91,7 +91,7 @@ def convert(
 
     import_tensorflow()
     from zoo.registry import get_net
-    from zoo.weights.building import open_for
+    from zoo.weights.building import input_shape, open_for
     from zoo.weights.loading import load
     from zoo.weights.saving import save
 
@@ -100,6 +100,7 @@ def convert(
     if file is None:
         raise ValueError(f"{source!r} comes with zoo as safetensors; give the path of another file.")
     options.setdefault("num_classes", file.num_classes or 0)
+    options.setdefault("input_shape", input_shape(file))  # the auxiliary head's shape follows from it
     network.check_options(options)
     model: Any = network(**options)
     report = load(model, file)
