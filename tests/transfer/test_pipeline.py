@@ -73,12 +73,17 @@ def test_new_pictures_and_a_new_class_keep_what_was_there(finished, pictures, tm
     shutil.copytree(pictures, folder)
     first = retrain(folder, tmp_path / "run", cache=cache, export=False, **TINY)
     write_folder(folder, names=("black", "black", "black"), per_class=3, seed=9)
+    (tmp_path / "run" / "saved_model").mkdir()
+    (tmp_path / "run" / "model.keras").write_bytes(b"knows nothing of black")
     said = []
     second = retrain(folder, tmp_path / "run", cache=cache, export=False, say=said.append, **TINY)
     assert any("45 pictures, 36 found in the cache" in line for line in said)
     assert all(second.split.sets[key] == where for key, where in first.split.sets.items())
     assert second.facts["changes"][:2] == ["new class: black", "9 pictures added"]
-    assert "new class: black" in (tmp_path / "run" / "report.html").read_text()
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "new class: black" in report
+    assert "This run wrote no model" in report
+    assert not {"model.keras", "saved_model"} & {path.name for path in (tmp_path / "run").iterdir()}
     third = retrain(folder, tmp_path / "run", cache=cache, export=False, views=2, **TINY)
     assert third.facts["changes"][0] == "views was 0, is 2" and "pictures added" not in str(third.facts["changes"])
 

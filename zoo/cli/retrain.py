@@ -105,7 +105,7 @@ def retrain(
     typer.echo(f"report: {folder / 'report.html'}")
     if demo:
         _predict_one(run)
-    else:
+    elif export:
         typer.echo(f"predict: zoo predict {folder} PICTURE")
 
 

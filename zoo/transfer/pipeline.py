@@ -8,6 +8,7 @@ the same bits.
 import dataclasses
 import functools
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,8 @@ def retrain(
 
 def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callable[[str], None]) -> None:
     """Writes everything a finished run has; ``run.json`` last, as it says that the run is finished."""
+    (run.folder / "model.keras").unlink(missing_ok=True)  # an earlier run's models know other classes and weights
+    shutil.rmtree(run.folder / "saved_model", ignore_errors=True)
     suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
     write_suspicious(run.folder / "suspicious.csv", suspects, decisions)
     run.facts["suspicious"] = [dataclasses.asdict(suspect) for suspect in suspects]

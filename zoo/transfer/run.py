@@ -153,5 +153,7 @@ def load_predictor(folder: str | Path) -> Predictor:
     facts = load_facts(folder)
     path = Path(folder) / "model.keras"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there: the run was made with --no-export. Run `zoo retrain` again.")
+        raise FileNotFoundError(
+            f"{path} is not there: the run was made with --no-export. Run `zoo retrain` again without it."
+        )
     return Predictor(keras.saving.load_model(path), Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
