@@ -29,22 +29,26 @@ def loaded(model, tmp_path):
     return model
 
 
+def said(caplog):
+    """What zoo said; TensorFlow warns of its own in a process with many functions."""
+    return [record.getMessage() for record in caplog.records if record.name.split(".")[0] == "zoo"]
+
+
 def test_the_range_is_checked_after_weights_load(loaded, pictures, caplog):
     assert loaded.card["input_range"] == [-1, 1]
     assert loaded.card["preprocessing"]["size"] == [75, 75]
     with caplog.at_level(logging.WARNING, "zoo"):
         loaded.bottleneck(pictures)
-        assert not caplog.messages
+        assert not said(caplog)
         loaded.bottleneck(pictures * 127 + 128)
-    assert "0..255" in caplog.messages[0] and "from_dict(model.card" in caplog.messages[0]
-    assert caplog.records[0].name.startswith("zoo.")
+    assert "0..255" in said(caplog)[0] and "from_dict(model.card" in said(caplog)[0]
 
 
 def test_features_warn_of_the_first_inputs(loaded, pictures, caplog):
     with caplog.at_level(logging.WARNING, "zoo"):
         loaded.features(pictures * 127 + 128, "Conv2d_1a_3x3")
         loaded.features(pictures * 127 + 128, "Conv2d_1a_3x3")
-    assert len(caplog.messages) == 1 and "0..255" in caplog.messages[0]
+    assert len(said(caplog)) == 1 and "0..255" in said(caplog)[0]
 
 
 def test_inputs_that_are_not_finite_are_named(loaded, pictures, caplog):
@@ -52,7 +56,7 @@ def test_inputs_that_are_not_finite_are_named(loaded, pictures, caplog):
     pictures[1, 0, 0, 0] = np.inf
     with caplog.at_level(logging.WARNING, "zoo"):
         loaded.bottleneck(pictures)
-    assert f"4 of {pictures.size} input values are not finite (3 NaN, 1 infinite)" in caplog.messages[0]
+    assert f"4 of {pictures.size} input values are not finite (3 NaN, 1 infinite)" in said(caplog)[0]
 
 
 def test_integer_pictures_are_pointed_to_the_models_own_preprocessing(model):
