@@ -141,25 +141,16 @@ def test_a_worker_alone_ends_with_a_message(tmp_path):
     ports = free_ports(2)
     config = {"cluster": {"worker": [f"127.0.0.1:{port}" for port in ports]}, "task": {"type": "worker", "index": 0}}
     command = [*ZOO, *train("multiworker", tmp_path / "run", timeout="4")[1:]]
-    alone = subprocess.run(
-        command,
-        env=environment(TF_CONFIG=json.dumps(config)),
-        timeout=LIMIT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def run():
+        own = environment(TF_CONFIG=json.dumps(config))
+        return subprocess.run(command, env=own, timeout=LIMIT, capture_output=True, text=True, check=False)
+
+    alone = run()
     assert alone.returncode == 1
     assert f"did not come within 4 s: worker 1 at 127.0.0.1:{ports[1]}" in alone.stderr
     config["task"]["index"] = 2
-    broken = subprocess.run(
-        command,
-        env=environment(TF_CONFIG=json.dumps(config)),
-        timeout=LIMIT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    broken = run()
     assert broken.returncode == 2
     assert "task.index is a number from 0 to 1; got 2" in broken.stderr
     assert not (tmp_path / "run").exists()

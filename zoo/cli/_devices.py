@@ -51,11 +51,30 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
         settings.apply()
         return command(**arguments)
 
+    return with_options(run, command, _OPTIONS)
+
+
+def with_options(
+    run: Callable[..., Any], command: Callable[..., Any], options: dict[str, tuple[Any, Any]], replaced: str = ""
+) -> Callable[..., Any]:
+    """Gives a command's wrapper, for Typer to read, the command's parameters and more options behind them.
+
+    Args:
+        run: The wrapper.
+        command: The command.
+        options: Name -> (annotation, default).
+        replaced: A parameter of the command that the wrapper makes from the options.
+
+    Returns:
+        The wrapper.
+    """
     signature = inspect.signature(command)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != replaced]
     extra = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in _OPTIONS.items()
+        for name, (kind, default) in options.items()
     ]
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *extra])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, **{name: kind for name, (kind, _) in _OPTIONS.items()}}
+    run.__signature__ = signature.replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
+    kinds = {name: kind for name, kind in command.__annotations__.items() if name != replaced}
+    run.__annotations__ = {**kinds, **{name: kind for name, (kind, _) in options.items()}}
     return run

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 import os
 import sys
 import traceback
@@ -11,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from zoo.cli._devices import with_options
 
 _PANEL = "Many devices"
 
@@ -188,13 +189,4 @@ def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 ) from error
             raise
 
-    signature = inspect.signature(command)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "sharing"]
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in _OPTIONS.items()
-    ]
-    run.__signature__ = signature.replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
-    kinds = {name: kind for name, kind in command.__annotations__.items() if name != "sharing"}
-    run.__annotations__ = {**kinds, **{name: kind for name, (kind, _) in _OPTIONS.items()}}
-    return run
+    return with_options(run, command, _OPTIONS, replaced="sharing")
