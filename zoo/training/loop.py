@@ -163,6 +163,8 @@ class Loop:
             return
         (result, epoch, batch), self._pending = self._pending, None
         losses = result.losses.numpy()
+        if not len(losses):  # lost with the worker that took the steps
+            return
         for row in losses:
             self.line_sums.add(row)
             self.epoch_sums.add(row)

@@ -7,18 +7,40 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from zoo.training.step import Engine, Observation, StepResult
+from zoo.training.step import RATE, Engine, Observation, StepResult
+
+_ATTEMPTS = 10  # at a batch to be tested, whose workers die one after the other
+
+
+def lost_with_its_worker(error: tf.errors.OpError) -> bool:
+    """Whether a result cannot be had because the worker that held it is gone (its step was taken all the same)."""
+    words = str(error)
+    if "/job:worker" not in words or "remote target /job:ps" in words:
+        return False
+    gone = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError)
+    return gone or "Unable to find the relevant tensor remote_handle" in words
 
 
 class _Remote:
-    """What workers return, as the loop reads results: by `numpy`, which waits for them."""
+    """What workers return, as the loop reads results: by `numpy`, which waits for them.
+
+    A result stays on its worker until it is read. What is lost with a worker is left out: the step has been taken.
+    """
 
     def __init__(self, values: list[Any], part: int) -> None:
         self._values, self._part = values, part
 
     def numpy(self) -> np.ndarray:
-        found = [np.asarray(value.fetch()[self._part]) for value in self._values]
-        return np.concatenate(found) if self._part == 0 else found[-1]
+        found = []
+        for value in self._values:
+            try:
+                found.append(np.asarray(value.fetch()[self._part]))
+            except tf.errors.OpError as error:
+                if not lost_with_its_worker(error):
+                    raise
+        if self._part == 0:
+            return np.concatenate(found) if found else np.zeros((0, RATE + 1))
+        return found[-1] if found else np.zeros(0)
 
 
 class ParameterServerEngine(Engine):
@@ -51,8 +73,16 @@ class ParameterServerEngine(Engine):
             batch = next(iterator)
         except StopIteration:
             raise tf.errors.OutOfRangeError(None, None, "the data ended") from None
-        total, count = self.coordinator.schedule(self._tested_batch, args=(batch,)).fetch()
-        return total, count
+        error: Exception | None = None
+        for _ in range(_ATTEMPTS):  # a worker may die between its answer and our reading it
+            try:
+                total, count = self.coordinator.schedule(self._tested_batch, args=(batch,)).fetch()
+                return total, count
+            except tf.errors.OpError as lost:
+                if not lost_with_its_worker(lost):
+                    raise
+                error = lost
+        raise RuntimeError(f"{_ATTEMPTS} workers died, one after the other, at the same batch") from error
 
     def _scheduled(self, batches: list[Any]) -> StepResult:
         values = [self.coordinator.schedule(self._given, args=(batch,)) for batch in batches]
