@@ -166,6 +166,19 @@ def test_a_worker_beside_parameter_servers_is_started_again(tmp_path, capfd):
     assert all(task.process.poll() is not None for task in launch.tasks)
 
 
+def test_a_worker_that_refuses_its_input_ends_the_job(tmp_path, capfd):
+    script = (
+        "import os, json, sys, time\n"
+        "task = json.loads(os.environ['TF_CONFIG'])['task']\n"
+        "if task == {'type': 'worker', 'index': 1}: sys.exit(2)\n"
+        "time.sleep(60)\n"
+    )
+    launch, status = run(script, workers=2, servers=1, tmp_path=tmp_path)
+    assert status == 2
+    assert all(task.restarts == 0 for task in launch.tasks)
+    assert "worker-1 ended with status 2; the other tasks are stopped" in capfd.readouterr().err
+
+
 def test_mistakes(tmp_path):
     for words, workers, servers, message in (
         ([], 2, 0, "say what to launch"),

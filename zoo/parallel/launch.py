@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 GRACE = 5.0  # seconds between asking a task to end and ending it
+BAD_INPUT = 2  # exit status of a command that refuses its input
 SAVING = 60.0  # seconds that tasks have to save and leave by themselves after Ctrl-C
 
 
@@ -51,7 +52,8 @@ class Launch:
     Args:
         command: What every task runs; ``zoo`` as its first word means this very program.
         workers: Number of workers, at least 1.
-        servers: Number of parameter servers; with any there is a chief too, and workers that die are started again.
+        servers: Number of parameter servers; with any there is a chief too, and workers that die are started again,
+            unless they refused their input (exit status 2).
         logs: Folder for one log a task.
         restarts: How often a worker of a parameter-server job is started again.
 
@@ -123,7 +125,7 @@ class Launch:
                 if status is None:
                     continue
                 status = status if status >= 0 else 128 - status
-                if self.servers and task.kind == "worker" and self._signal is None and task.restarts < self.restarts:
+                if self._starts_again(task, status):
                     task.restarts += 1
                     print(f"zoo: {task.name} ended with status {status} and is started again", file=sys.stderr)
                     self._start(task)
@@ -141,6 +143,11 @@ class Launch:
             if self._signal is not None and time.monotonic() - self._signal_at > SAVING:
                 return 128 + self._signal
             time.sleep(0.1)
+
+    def _starts_again(self, task: _Task, status: int) -> bool:
+        """A worker beside parameter servers, but not one that refused its input: it would do so again."""
+        again = self.servers and task.kind == "worker" and status != BAD_INPUT
+        return bool(again) and self._signal is None and task.restarts < self.restarts
 
     def _alive(self) -> list[_Task]:
         return [task for task in self.tasks if task.process is not None and task.process.poll() is None]
