@@ -141,9 +141,9 @@ class Corpus:
 def load_corpus(folder: str | Path, vocab_size: int | None = 10_000) -> Corpus:
     """Reads a folder of text.
 
-    ``ptb.train.txt``, ``ptb.valid.txt`` and ``ptb.test.txt`` (or without ``ptb.``) are the three parts. Otherwise all
-    ``*.txt`` files, in the order of their names, are one text, of which the last tenth of the lines is split between
-    validation and test.
+    ``ptb.train.txt``, ``ptb.valid.txt`` and ``ptb.test.txt`` (or without ``ptb.``) are the three parts; where one of
+    them is there, all must be. Otherwise all ``*.txt`` files, in the order of their names, are one text, of which the
+    last tenth of the lines is split between validation and test.
 
     Args:
         folder: The folder.
@@ -153,7 +153,7 @@ def load_corpus(folder: str | Path, vocab_size: int | None = 10_000) -> Corpus:
         The corpus.
 
     Raises:
-        FileNotFoundError: No folder, or no text in it.
+        FileNotFoundError: No folder, no text in it, or some of the three files without the others.
         ValueError: A part without words, or a file that is no UTF-8 text.
     """
     folder = Path(folder)
@@ -169,8 +169,15 @@ def load_corpus(folder: str | Path, vocab_size: int | None = 10_000) -> Corpus:
 def _three_files(folder: Path) -> dict[str, str] | None:
     for prefix in ("ptb.", ""):
         paths = {part: folder / f"{prefix}{part}.txt" for part in PARTS}
-        if all(path.is_file() for path in paths.values()):
+        missing = [path.name for path in paths.values() if not path.is_file()]
+        if not missing:
             return {part: _read(path) for part, path in paths.items()}
+        if len(missing) < len(PARTS):
+            found = ", ".join(path.name for path in paths.values() if path.is_file())
+            raise FileNotFoundError(
+                f"{folder} has {found}, but not {' and '.join(missing)}: put the missing part there, or give the files "
+                "other names if all .txt files are one text to be split"
+            )
     return None
 
 
