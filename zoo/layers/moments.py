@@ -62,18 +62,21 @@ def _of_replicas(
     x: tf.Tensor, axes: list[int], weights: tf.Tensor | None, count: tf.Tensor, group: scoping.Replicas
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Two passes, the mean first: the squares of values far from zero would cancel in one."""
+    here = present(group, x.dtype)
 
-    def over_replicas(values: tf.Tensor) -> tf.Tensor:
-        return scoping.sum_over_replicas(values, group)
+    def total(values: tf.Tensor) -> tf.Tensor:
+        spread = values if weights is None else values * _spread(weights, x)
+        return scoping.sum_over_replicas(tf.reduce_sum(spread, axes, keepdims=True) * here, group)
 
-    spread = tf.ones([], x.dtype) if weights is None else _spread(weights, x)
-    if group.present is not None:
-        count, spread = (part * tf.cast(group.present, x.dtype) for part in (count, spread))
-    values = over_replicas(count)
-    mass = values if weights is None else over_replicas(tf.reduce_sum(tf.broadcast_to(spread, tf.shape(x)), axes, True))
-    mean = over_replicas(tf.reduce_sum(x * spread, axes, keepdims=True)) / mass
-    variance = over_replicas(tf.reduce_sum(tf.math.squared_difference(x, mean) * spread, axes, keepdims=True)) / mass
-    return mean, variance, values
+    values = scoping.sum_over_replicas(count * here, group)
+    mass = values if weights is None else total(tf.ones_like(x))
+    mean = total(x) / mass
+    return mean, total(tf.math.squared_difference(x, mean)) / mass, values
+
+
+def present(group: scoping.Replicas, dtype: tf.DType) -> tf.Tensor:
+    """Returns 1, or 0 in a replica that stands in for an empty share of the batch."""
+    return tf.ones([], dtype) if group.present is None else tf.cast(group.present, dtype)
 
 
 def renormalize(

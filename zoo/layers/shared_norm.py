@@ -20,6 +20,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
 from zoo.layers import parts
+from zoo.layers.moments import of_batch, present
 
 Moments = tuple[tf.Tensor, tf.Tensor]
 _AXES = [0, 1, 2]
@@ -46,16 +47,12 @@ def _together() -> scoping.Replicas | None:
     return group if group is not None and group.synchronized else None
 
 
-def _present(group: scoping.Replicas, dtype: tf.DType) -> tf.Tensor:
-    return tf.ones([], dtype) if group.present is None else tf.cast(group.present, dtype)
-
-
 def values_measured(x: tf.Tensor) -> tf.Tensor:
     """Returns how many values of a channel the statistics of a map are taken over: those of all replicas if they are
     synchronized.
     """
     group, count = _together(), values_a_channel(x)
-    return count if group is None else group.sum([count * _present(group, count.dtype)])[0]
+    return count if group is None else group.sum([count * present(group, count.dtype)])[0]
 
 
 def moments(x: tf.Tensor) -> Moments:
@@ -67,13 +64,9 @@ def moments(x: tf.Tensor) -> Moments:
     Returns:
         Mean and biased variance, [C] each, float32 (float64 for a float64 map).
     """
-    group = _together()
-    if group is not None:
-        wide = tf.cast(x, statistics_dtype(x))
-        present, count = _present(group, wide.dtype), values_measured(x)
-        mean = group.sum([tf.reduce_sum(wide, _AXES) * present])[0] / count
-        squares = tf.reduce_sum(tf.math.squared_difference(wide, mean), _AXES) * present
-        return mean, group.sum([squares])[0] / count
+    if _together() is not None:
+        mean, variance, _ = of_batch(tf.cast(x, statistics_dtype(x)), 3, None, synchronized=True)
+        return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
     if not _fused(x):
         mean = tf.reduce_mean(x, _AXES)
         return mean, tf.reduce_mean(tf.math.squared_difference(x, mean), _AXES)
@@ -94,7 +87,7 @@ def moments_grad(x: tf.Tensor, mean: tf.Tensor, dmean: tf.Tensor, dvariance: tf.
     """
     group, count = _together(), values_measured(x)
     if group is not None:
-        dmean, dvariance = (v * _present(group, v.dtype) for v in group.sum([dmean, dvariance]))
+        dmean, dvariance = (v * present(group, v.dtype) for v in group.sum([dmean, dvariance]))
     # (x - mean) * scale + offset is a batch norm by a variance of 1
     return normalise(x, 2.0 * dvariance / count, dmean / count, mean, tf.ones_like(mean) - 1e-3, 1e-3)
 
