@@ -31,6 +31,14 @@ TRAIN = ["lenet5", "--epochs", "15", "--batch", "64", "--summaries", "none", "--
 # Images a second on one GPU, 8 GPUs of a machine, and 64 of eight machines: TensorFlow's benchmarks of May 2017.
 K80 = {1: 29.7, 8: 229, 16: 459, 32: 902, 64: 1783}
 P100 = {1: 142, 2: 278, 4: 551, 8: 1079}
+# Recurrent networks by options and steps of a sequence: word_lm's recipes, a round number, a picture's rows.
+SEQUENCES = (
+    ("word_lm", {"size": "small"}, 20),
+    ("word_lm", {"size": "medium"}, 35),
+    ("word_lm", {"size": "large"}, 35),
+    ("sequence_tagger", {}, 100),
+    ("row_classifier", {}, 28),
+)
 
 
 def asynchronous():
@@ -170,7 +178,7 @@ def model():
     fast = fit_network(replace(bare, example=1 / P100[1]), 8, 64, P100[8])
     rows = [
         {
-            "machine": name,
+            "cluster": name,
             "gpus": gpus,
             "published": speed,
             "model": cost.speed(gpus, 64),
@@ -186,18 +194,33 @@ def model():
         for gpus, speed in table.items()
     ]
     write("scaling_published", rows)
-    work = zoo.inception_v3.spec.gmacs
-    cards = replace(fast, network=slow.network)
-    rows = []
-    for name in zoo.list_nets():
-        spec = getattr(zoo, name).spec
-        if not spec.gmacs or not spec.published_params:
-            continue
-        size = 4.0 * spec.published_params["trainable"]
-        cost = replace(cards, example=fast.example * spec.gmacs / work, gradients=size)
+    cards, rows = replace(fast, network=slow.network), []
+    for name, macs, trained in networks():
+        example = fast.example * macs / (1e9 * zoo.inception_v3.spec.gmacs)
+        cost = replace(cards, example=example, gradients=4.0 * trained)
         shares = {f"gpus_{k}": round(cost.efficiency(k, 64), 3) for k in (2, 8, 16, 64, 256, 1024)}
-        rows.append({"net": name, "gradient_mb": size / 1e6, "images_s_1": cost.speed(1, 64), **shares})
+        about = {"net": name, "gmacs": macs / 1e9, "gradient_mb": cost.gradients / 1e6}
+        rows.append({**about, "examples_s_1": cost.speed(1, 64), **shares})
     write("scaling_networks", rows)
+
+
+def networks():
+    """Yields name, multiply-accumulates of an example, and trained parameters; a sequence is an example."""
+    import zoo
+    from zoo.registry import get_net
+    from zoo.scoping.cost import one_step, scope_costs
+
+    for name in zoo.list_nets():
+        spec = get_net(name).spec
+        if spec.gmacs and spec.published_params:
+            yield name, 1e9 * spec.gmacs, spec.published_params["trainable"]
+    for name, options, steps in SEQUENCES:
+        net = get_net(name)
+        inputs, times = one_step(net.spec.input_shape(options))
+        rows = scope_costs(net.network, inputs, **options)
+        trained = sum(variable.size for row in rows for variable in row.variables if variable.trainable)
+        macs = sum(row.macs for row in rows) * (steps if times else 1)
+        yield f"{' '.join([name, *options.values()])}, {steps} steps", macs, trained
 
 
 if __name__ == "__main__":

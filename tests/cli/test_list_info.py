@@ -46,6 +46,19 @@ def test_info_for_programs(zoo_command):
     assert about["variables"][-1]["trainable"] is False
 
 
+def test_info_counts_a_step_of_a_sequence(zoo_command):
+    about = json.loads(zoo_command("info", "word_lm", "--json").out)
+    assert (about["total_params"], about["per_step"], about["input_size"]) == (4_651_600, True, [None])
+    assert about["gmacs"] == (2 * 8 * 200 * 200 + 200 * 10_000) / 1e9
+    tagger = json.loads(zoo_command("info", "sequence_tagger", "--json").out)
+    assert tagger["gmacs"] == (2 * (8 + 64) * 4 * 64 + 128 * 10) / 1e9
+    assert tagger["input_size"] == {"sequence": [None, 8], "length": []}
+    said = zoo_command("info", "word_lm", "-o", "carry=1")
+    assert "MACs and outputs are those of one step" in said.out
+    assert "word_lm reads sequences of any length" in zoo_command("info", "word_lm", "--batch", 20).err
+    assert json.loads(zoo_command("info", "lenet5", "--json").out)["per_step"] is False
+
+
 def test_the_published_figures_are_what_info_counts(zoo_command):
     for name in ("lenet5",):
         about = json.loads(zoo_command("info", name, "--json").out)

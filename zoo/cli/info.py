@@ -25,17 +25,20 @@ def info(
     import_tensorflow()
     from zoo.cli._print import print_table
     from zoo.registry import get_net
-    from zoo.scoping.cost import scope_costs
+    from zoo.scoping.cost import one_step, scope_costs
 
     network = get_net(net)
     options = parse_options(option)
     network.check_options(options)
     inputs = network.spec.input_shape(options)
-    rows = scope_costs(network.network, inputs, **options)
+    counted, per_step = one_step(inputs)
+    rows = scope_costs(network.network, counted, **options)
     variables = [variable for row in rows for variable in row.variables]
     total = sum(variable.size for variable in variables)
     trainable = sum(variable.size for variable in variables if variable.trainable)
     macs = sum(row.macs for row in rows)
+    if per_step and batch is not None:
+        raise ValueError(f"--batch: {net} reads sequences of any length, on which the memory of a batch depends")
     memory = None if batch is None else memory_of(network, options, batch, optimizer)
 
     if as_json:
@@ -45,6 +48,7 @@ def info(
             "trainable_params": trainable,
             "total_params": total,
             "gmacs": macs / 1e9,
+            "per_step": per_step,
             "input_size": _input_sizes(inputs),
             "variables": [{"name": v.name, "shape": v.shape, "trainable": v.trainable} for v in variables],
             "scopes": [{"scope": r.scope, "params": r.params, "macs": r.macs, "output": r.output} for r in rows],
@@ -70,6 +74,8 @@ def info(
         ],
         ["total", "", f"{total:,}", f"{macs:,}", ""],
     )
+    if per_step:
+        typer.echo("a sequence may have any length: MACs and outputs are those of one step")
     if memory is not None:
         typer.echo(f"memory at batch {batch} (estimate; TensorFlow itself takes some 400 MB more):")
         for what, size in memory.items():

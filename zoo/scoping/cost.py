@@ -93,6 +93,26 @@ def scope_costs(network: Callable[..., Any], inputs: Any, **options: Any) -> lis
     return [row for row in rows.values() if row.variables or row.macs or row.scope in points.keys() - around]
 
 
+def one_step(inputs: Any) -> tuple[Any, bool]:
+    """Gives sequences of open length, [N, ?] or [N, ?, width], the length 1: `scope_costs` then counts one step.
+
+    Args:
+        inputs: Shape of one example without batch, or a structure of ``tf.TensorSpec`` with batch.
+
+    Returns:
+        The inputs, and whether any length was open.
+    """
+    specs = as_specs(inputs, "float32", batch=True)
+
+    def is_open(spec: tf.TensorSpec) -> bool:
+        return spec.shape.rank in (2, 3) and spec.shape[1] is None
+
+    def closed(spec: tf.TensorSpec) -> tf.TensorSpec:
+        return tf.TensorSpec([spec.shape[0], 1, *spec.shape[2:]], spec.dtype) if is_open(spec) else spec
+
+    return tf.nest.map_structure(closed, specs), any(map(is_open, tf.nest.flatten(specs)))
+
+
 def _macs(op: tf.Operation) -> int:
     """Multiply-accumulates of one operation; 0 for all but convolutions and matrix products."""
     if op.type in {"Conv2D", "DepthwiseConv2dNative", "Conv3D"}:
