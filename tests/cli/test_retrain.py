@@ -1,6 +1,10 @@
 """The commands of retraining, as a person types them: words, files, exit codes."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 from transfer.retrain_support import write_folder
@@ -61,6 +65,55 @@ def test_evaluate_and_report(place, tmp_path):
     assert done.exit_code == 0 and "accuracy 100.0%" in done.output
     done = RUNNER.invoke(app, ["report", str(root / "run")])
     assert done.exit_code == 0 and "report.html" in done.output and "test accuracy" in done.output
+
+
+def test_evaluate_warns_of_pictures_that_the_run_knows(place, zoo_command):
+    root, _ = place
+    said = zoo_command("evaluate", root / "run", root / "pictures")
+    counts = re.search(r"(\d+) of them trained it, (\d+) were its validation part", said.err)
+    assert said.code == 0 and int(counts[1]) > int(counts[2]) > 0
+    found = json.loads(zoo_command("evaluate", root / "run", root / "pictures", "--json").out)
+    assert [found["seen_in_training"], found["seen_in_validation"]] == [int(counts[1]), int(counts[2])]
+
+
+@pytest.mark.parametrize("words", [["report"], ["evaluate", "pictures"], ["predict", "pictures/red"]])
+def test_commands_keep_tensorflows_notes_to_themselves(place, words):
+    root, _ = place
+    command, *rest = words
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from zoo.cli import main; main()", command, str(root / "run"), *rest],
+        cwd=root, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert all(line.startswith("zoo: ") for line in done.stderr.splitlines()), done.stderr
+
+
+BAD = [
+    ("--bottleneck", "Mixed_9z"), ("--finetune-from", "Mixed_9z"), ("--max-bad", "few"), ("--near", "nan"),
+    ("--validation", "nan"), ("--test", "0.95"), ("--views", "-1"), ("--fit", "squeeze"), ("--background", "sky"),
+    ("--layout", "flat"), ("--head", "forest"), ("--hidden", "5"), ("--dropout", "0.5"), ("--size", "8"),
+    ("--epochs", "0"), ("--finetune-rate", "inf"), ("--train-batch-norm",), ("--seed", "-1"), ("--batch-size", "0"),
+    ("--workers", "0"), ("--net", "lenet"), ("--weights", "no-such-file.h5"), ("--option", "colour"),
+    ("--option", "colour=1"), ("--out", "pictures/run"), ("--cache", "pictures/cache"), ("--devices", "gpu:7"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", BAD, ids=" ".join)
+def test_a_bad_option_ends_with_2_before_anything_is_written(option, place, zoo_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").symlink_to(place[0] / "pictures")
+    given = [] if option[0] in ("--net", "--weights") else ["--net", "lenet5"]
+    given += [] if option[0] == "--weights" else ["--weights", "none"]
+    given += [] if option[0] == "--out" else ["--out", "run"]
+    given += [] if option[0] == "--cache" else ["--cache", "cache"]
+    said = zoo_command("retrain", "pictures", *given, *option)
+    assert said.code == 2 and said.err.strip() and "Traceback" not in said.err, said.err
+    assert "Fingerprint" not in said.out and [path.name for path in tmp_path.iterdir()] == ["pictures"]
+
+
+def test_a_bad_option_of_the_demo_writes_no_digits(zoo_command, tmp_path):
+    said = zoo_command("retrain", "--demo", "--out", tmp_path / "demo", "--bottleneck", "Mixed_9z")
+    assert said.code == 2 and "--bottleneck is auto" in said.err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

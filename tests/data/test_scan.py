@@ -66,7 +66,7 @@ def test_rows_2_3_16_a_cut_jpeg_among_forty_is_listed_with_class_and_reason_and_
     bad = scan.bad[0]
     assert (bad.name, bad.label, bad.reason) == ("dog/bad.jpg", "dog", "cut") and "JPEG of" in bad.detail
     assert scan.counts["dog"] == {"found": 21, "used": 20, "skipped": 1}
-    with pytest.raises(ValueError, match=r"1 of 41 files are bad, more than --max-bad 1%.*\n  dog/bad.jpg: cut"):
+    with pytest.raises(ValueError, match=r"1 bad file of 41, more than --max-bad 1%.*\n  dog/bad.jpg: cut"):
         scan.check("1%")
     scan.check("5%")
     scan.check(1)

@@ -95,7 +95,7 @@ def test_a_group_torn_by_an_older_split_stays_torn_and_it_is_said():
     train = next(key for key in keys if old.sets[key] == "train")
     test = next(key for key in keys if old.sets[key] == "test")
     new = deal({"a": 60, "b": 60}, previous=old, together=[[train, test]])
-    assert new.sets == old.sets and "1 groups" in new.notes[0]
+    assert new.sets == old.sets and "1 group of" in new.notes[0]
 
 
 def test_a_set_can_be_left_out():

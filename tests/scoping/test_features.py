@@ -77,6 +77,7 @@ def test_no_pictures_give_no_features(model, pictures):
     assert model.bottleneck(pictures[:0]).shape == (0, width)
     assert model(pictures[:0]).shape == (0, 1, 1, width)
     assert model.features(pictures[:0], "Conv2d_1a_3x3").shape == (0, 37, 37, 4)
+    assert model.predict(pictures[:0], verbose=0).shape == (0, 1, 1, width)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,16 @@ def test_fit_evaluate_predict():
     assert history.history["loss"][-1] < history.history["loss"][0]
     assert model.predict(x, verbose=0).shape == (16, 4)
     np.testing.assert_allclose(model.predict(x, verbose=0), model(x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"predict needs one input or more. Received: an array of shape \(0, 3\)"):
+        model.predict(x[:0], verbose=0)
+
+
+def test_shapes_of_input_and_output_are_those_of_a_keras_model():
+    model = zoo.Model(tiny, input_shape=(3,))
+    assert model.input_shape == (None, 3) and model.output_shape == (None, 4)
+    assert model.feature_model("fc1").input_shape == model.input_shape
+    with pytest.raises(ValueError, match="has no variables yet"):
+        _ = zoo.Model(tiny).input_shape
 
 
 def test_build_runs_nothing_and_needs_no_data():

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from transfer.retrain_support import TINY
+from transfer.retrain_support import TINY, write_folder
 
 from zoo.transfer import assemble, fit_head, load_trunk, retrain
-from zoo.transfer.finetune import augment, is_batch_norm, trained_names
+from zoo.transfer.finetune import augment, compare, is_batch_norm, trained_names
+from zoo.transfer.head import temperature_of
 
 SMALL = {"depth_multiplier": 0.1}
 HOW = {"export": False, "bottleneck": "final", "finetune_from": "conv2", "epochs": 2, **TINY}
@@ -55,7 +56,8 @@ def test_row_51_a_run_keeps_the_better_model_and_says_so(finished, pictures, tmp
     words = "the fine-tuned model is kept" if facts["kept"] else "the head on the original trunk is kept"
     assert words in facts["sentence"] and facts["sentence"] in (tmp_path / "run" / "report.html").read_text()
     after, before = facts["after"], facts["before"]
-    assert facts["kept"] == ((after["accuracy"], -after["loss"]) > (before["accuracy"], -before["loss"]))
+    assert facts["gain"] == pytest.approx(before["loss"] - after["loss"])
+    assert facts["kept"] == (after["accuracy"] >= before["accuracy"] and facts["gain"] > facts["error"])
     assert run.facts["validation_accuracy"] >= before["accuracy"]
     if not facts["kept"]:
         np.testing.assert_array_equal(np.asarray(run.model.variable("Head/weights")), run.head.weights)
@@ -70,8 +72,45 @@ def test_the_same_command_again_ends_in_the_same_weights(finished, pictures, tmp
 
 
 def test_it_needs_a_validation_part(finished, pictures, tmp_path):
-    with pytest.raises(ValueError, match="needs a validation part"):
-        retrain(pictures, tmp_path / "run", cache=finished[1], validation=0.0, **HOW)
+    with pytest.raises(ValueError, match="needs validation pictures to be judged by"):
+        retrain(write_folder(tmp_path / "few", per_class=2), tmp_path / "run", cache=finished[1], **HOW)
+
+
+def logits_of(margins, labels):
+    """Two classes; the right one leads by ``margins``."""
+    table = np.zeros((len(labels), 2))
+    table[np.arange(len(labels)), labels] = margins
+    return table
+
+
+def test_a_gain_within_the_noise_is_not_kept_and_all_figures_are_said():
+    labels = np.arange(40) % 2
+    generator = np.random.default_rng(0)
+    before = generator.normal(1.0, 1.5, 40)
+    clear = compare(logits_of(before, labels), logits_of(before + 1.0, labels), labels)
+    assert clear["kept"] and clear["gain"] > clear["error"] and "the fine-tuned model is kept" in clear["sentence"]
+    noise = compare(logits_of(before, labels), logits_of(before + generator.normal(0.02, 1.0, 40), labels), labels)
+    assert not noise["kept"] and abs(noise["gain"]) < noise["error"]
+    for part in ("before", "after"):
+        for value in (f"{noise[part]['accuracy']:.1%}", f"{noise[part]['loss']:.3f}"):
+            assert value in noise["sentence"]
+    assert "40 pictures" in noise["sentence"] and f"standard error {noise['error']:.3f}" in noise["sentence"]
+    p = 1 / (1 + np.exp(-before / temperature_of(logits_of(before, labels), labels)))
+    assert noise["before"]["loss"] == pytest.approx(-np.log(p).mean())
+
+
+def test_a_lower_accuracy_is_not_kept_however_much_the_cross_entropy_gains():
+    labels = np.zeros(40, int)
+    before = np.concatenate([np.full(36, 0.1), np.full(4, -3.0)])
+    after = np.concatenate([np.full(35, 3.0), np.full(5, -0.1)])
+    found = compare(logits_of(before, labels), logits_of(after, labels), labels)
+    assert found["gain"] > found["error"] and found["after"]["accuracy"] < found["before"]["accuracy"]
+    assert not found["kept"]
+
+
+def test_one_validation_picture_says_nothing():
+    found = compare(logits_of([-1.0], [0]), logits_of([5.0], [0]), np.array([0]))
+    assert not found["kept"] and found["error"] is None and "one picture has no standard error" in found["sentence"]
 
 
 def test_augmentation_is_a_function_of_its_seed():

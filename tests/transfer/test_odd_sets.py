@@ -131,7 +131,7 @@ def test_rows_1_2_14_bad_files_are_listed_and_never_touched(go, tmp_path):
     bad = {"half.png": whole[: len(whole) // 2], "empty.jpg": b"", "._a.jpg": b"\0\5\x16\7", ".DS_Store": b"x"}
     for name, data in bad.items():
         (root / "red" / name).write_bytes(data)
-    with pytest.raises(ValueError, match="2 of 38 files are bad"):
+    with pytest.raises(ValueError, match="2 bad files of 38"):
         go(root)
     run = go(root, max_bad="10%")
     assert {b.name for b in run.scan.bad} == {"red/half.png", "red/empty.jpg"}

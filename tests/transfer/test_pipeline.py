@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -139,32 +141,98 @@ def test_heads_trained_by_steps(finished, pictures, tmp_path):
 def test_evaluation_on_other_pictures(finished, tmp_path):
     run = finished[0]
     result, known = judge(run.folder, write_folder(tmp_path / "other", per_class=3, seed=5))
-    assert result.count == 9 and result.accuracy == 1.0 and known == 0
+    assert result.count == 9 and result.accuracy == 1.0 and not any(known.values())
     same, known = judge(run.folder, run.scan.root)
-    assert same.count == 36 and known == sum(where == "train" for where in run.split.sets.values())
+    parts = list(run.split.sets.values())
+    assert same.count == 36 and known == {part: parts.count(part) for part in ("train", "validation")}
+    assert known["validation"] > 0
     with pytest.raises(ValueError, match="does not know the class black"):
         judge(run.folder, write_folder(tmp_path / "new", names=("red", "green", "black"), per_class=1))
 
 
-def test_settings_that_make_no_sense(pictures, tmp_path):
-    for settings, words in (
-        ({"bottleneck": "Mixed_9z"}, "--bottleneck is auto, final, or end points"),
-        ({"views": -1}, "views must be 0 or more"),
-        ({"head": "forest"}, "head must be one of softmax, sgd, adam"),
-        ({"dropout": 0.5}, "hidden and dropout need head sgd or adam"),
-        ({"validation": 0.5, "test": 0.5}, "leave something to train on"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            retrain(pictures, tmp_path / "run", **TINY, **settings)
+BAD = (
+    ({"bottleneck": "Mixed_9z"}, "--bottleneck is auto, final, or different end points"),
+    ({"bottleneck": ""}, "--bottleneck is auto, final, or different end points"),
+    ({"bottleneck": "conv2+conv2"}, "--bottleneck is auto, final, or different end points"),
+    ({"finetune_from": "Mixed_9z"}, "--finetune-from is one of conv1"),
+    ({"finetune_from": ""}, "--finetune-from is one of conv1"),
+    ({"finetune_from": "conv2", "validation": 0.0}, "needs a validation part"),
+    ({"finetune_from": "conv2", "finetune_rate": float("nan")}, "finetune_rate must be above 0"),
+    ({"finetune_from": "conv2", "epochs": 0}, "epochs must be above 0"),
+    ({"train_batch_norm": True}, "train_batch_norm needs finetune_from"),
+    ({"max_bad": "few"}, "max_bad takes a share"),
+    ({"max_bad": "-1"}, "max_bad takes a share"),
+    ({"near": float("nan")}, "near must be a cosine"),
+    ({"near": -1.0}, "near must be a cosine"),
+    ({"views": -1}, "views must be 0 or more"),
+    ({"fit": "squeeze"}, "fit must be one of pad, stretch, crop"),
+    ({"background": (0, 0, 256)}, "background takes three levels"),
+    ({"layout": "flat"}, "layout must be one of auto, classes, subsets"),
+    ({"head": "forest"}, "head must be one of softmax, sgd, adam"),
+    ({"head": "adam", "hidden": -1}, "hidden must be 0 or more"),
+    ({"dropout": 0.5}, "hidden and dropout need head sgd or adam"),
+    ({"validation": 0.5, "test": 0.5}, "leave something to train on"),
+    ({"validation": -0.1}, "validation must be a share"),
+    ({"test": float("nan")}, "test must be a share"),
+    ({"size": 8}, "size must be 16 or more"),
+    ({"batch_size": 0}, "batch_size and workers must be 1 or more"),
+    ({"workers": 0}, "batch_size and workers must be 1 or more"),
+    ({"net": "lenet"}, "lenet"),
+    ({"weights": "no-such-file.h5"}, "no-such-file.h5"),
+    ({"net_options": {"colour": 1}}, "colour"),
+)
+
+
+@pytest.mark.parametrize(("settings", "words"), BAD, ids=[" ".join(f"{k}={v}" for k, v in s.items()) for s, _ in BAD])
+def test_bad_settings_are_found_before_the_scan_and_leave_nothing(settings, words, pictures, tmp_path):
+    def scanned(scan):
+        raise AssertionError("the scan had begun")
+
+    how = {**TINY, **settings}
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=re.escape(words)):
+        retrain(pictures, tmp_path / "run", cache=tmp_path / "cache", on_scan=scanned, **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_settings_are_named(pictures, tmp_path):
     with pytest.raises(TypeError, match="no setting learning"):
         retrain(pictures, tmp_path / "run", learning=1, **TINY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_pictures_that_cannot_be_trained_on_leave_nothing(tmp_path):
+    folder = write_folder(tmp_path / "p", names=("a", "b", "b"), per_class=4)
+    (folder / "a" / "cut.png").write_bytes(next((folder / "a").iterdir()).read_bytes()[:60])
+    with pytest.raises(ValueError, match="1 bad file of 13, more than --max-bad 1%"):
+        retrain(folder, tmp_path / "run", cache=tmp_path / "cache", **TINY)
+    with pytest.raises(FileNotFoundError, match="no such folder or CSV"):
+        retrain(tmp_path / "gone", tmp_path / "run", cache=tmp_path / "cache", **TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
 def test_a_folder_of_somebody_else_is_refused(pictures, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="holds no retraining run"):
         retrain(pictures, tmp_path, **TINY)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    with pytest.raises(NotADirectoryError, match=r"thesis.txt is a file; give a folder as --out"):
+        retrain(pictures, tmp_path / "thesis.txt" / "run", **TINY)
+    with pytest.raises(NotADirectoryError, match=r"thesis.txt is a file; give a folder as --cache"):
+        retrain(pictures, tmp_path / "run", cache=tmp_path / "thesis.txt", **TINY)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_run_folder_among_the_pictures_is_refused(pictures):
+    for how in ({"out": pictures / "runs" / "it"}, {"out": pictures.parent / "run", "cache": pictures / "cache"}):
+        with pytest.raises(ValueError, match="must lie outside the folder of pictures"):
+            retrain(pictures, **how, **TINY)
+    assert not (pictures / "runs").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_found_before_the_scan(pictures, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(PermissionError, match=r"locked cannot be written; give another --out"):
+        retrain(pictures, tmp_path / "locked" / "run", **TINY)
 
 
 def test_a_folder_that_is_no_run_says_so(tmp_path):

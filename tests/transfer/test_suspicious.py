@@ -46,12 +46,19 @@ def test_near_duplicates_with_different_labels_are_listed_once_each(scan):
     names = {p.name: p.sha256 for p in scan.pictures}
     pairs = [(names["cat/1.png"], names["dog/3.png"], 0.97), (names["cat/0.png"], names["dog/3.png"], 0.96)]
     found = find_suspicious(scan, split_scan(scan), table, ["cat", "dog"], pairs)
-    near = [(s.path, s.suggestion, s.confidence, s.reason) for s in found if "looks like" in s.reason]
+    near = [(s.path, s.suggestion, s.confidence, s.cosine, s.reason) for s in found if "looks like" in s.reason]
     assert near == [
-        ("cat/1.png", "dog", 0.97, "looks like dog/3.png in dog (cosine 0.970)"),
-        ("dog/3.png", "cat", 0.97, "looks like cat/1.png in cat (cosine 0.970)"),
+        ("cat/1.png", "dog", None, 0.97, "looks like dog/3.png in dog"),
+        ("dog/3.png", "cat", None, 0.97, "looks like cat/1.png in cat"),
     ]
     assert [s.path for s in found[:2]] == ["cat/0.png", "dog/same.png"]  # the conflict itself is named as such
+
+
+def test_a_cosine_is_no_confidence(suspects, tmp_path):
+    near = dataclasses.replace(suspects[2], confidence=None, cosine=0.97)
+    write_suspicious(tmp_path / "s.csv", [suspects[2], near], [])
+    rows = list(csv.DictReader((tmp_path / "s.csv").open(encoding="utf-8")))
+    assert [(row["confidence"], row["cosine"]) for row in rows] == [("0.9", ""), ("", "0.97")]
 
 
 def decide(path, words):
@@ -67,30 +74,33 @@ def decide(path, words):
 def test_decisions_are_read_applied_and_kept(scan, suspects, tmp_path):
     path = tmp_path / "suspicious.csv"
     write_suspicious(path, suspects, [])
-    assert read_decisions(path) == []
+    assert read_decisions(path, ["cat", "dog"]) == []
     decide(path, {"dog/same.png": "Drop", "dog/2.png": "cat", "cat/0.png": "keep"})
-    decisions = read_decisions(path)
+    decisions = read_decisions(path, ["cat", "dog"])
     changed = apply_decisions(scan, decisions)
     labels = {p.name: p.label for p in changed.pictures}
     assert "dog/same.png" not in labels and labels["dog/2.png"] == "cat" and labels["cat/0.png"] == "cat"
     assert len(scan.pictures) == 9  # the scan itself is as it was
     write_suspicious(path, suspects[:1], decisions)
-    assert {d.path for d in read_decisions(path)} == {"dog/same.png", "dog/2.png", "cat/0.png"}
+    assert {d.path for d in read_decisions(path, ["cat", "dog"])} == {"dog/same.png", "dog/2.png", "cat/0.png"}
 
 
 def test_what_a_person_may_not_write(scan, suspects, tmp_path):
     path = tmp_path / "suspicious.csv"
     write_suspicious(path, suspects, [])
-    decide(path, {"dog/2.png": "horse"})
-    with pytest.raises(ValueError, match=r"keep, drop or a class \(cat, dog\). Received: horse"):
-        apply_decisions(scan, read_decisions(path))
+    decide(path, {"dog/2.png": "horse", "cat/0.png": "Cat"})
+    with pytest.raises(ValueError, match="column decision") as caught:
+        read_decisions(path, ["cat", "dog"])
+    said = str(caught.value)
+    assert str(path) in said and "row 2 (cat/0.png) has 'Cat'" in said and "row 4 (dog/2.png) has 'horse'" in said
+    assert "Allowed: nothing, keep, drop, or a class: cat, dog" in said
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="must keep its columns"):
-        read_decisions(path)
+        read_decisions(path, ["cat", "dog"])
     path.write_bytes("decision,path,label,sha256\nkeep,Genève,x,y\n".encode("latin-1"))
     with pytest.raises(ValueError, match="UTF-8"):
-        read_decisions(path)
-    assert read_decisions(tmp_path / "none.csv") == []
+        read_decisions(path, ["cat", "dog"])
+    assert read_decisions(tmp_path / "none.csv", []) == []
 
 
 def test_a_formula_in_a_label_is_only_text(scan, suspects, tmp_path):

@@ -26,7 +26,13 @@ def evaluate(
 
     result, known = judge(run, images, batch_size=batch_size, max_bad=max_bad)
     if as_json:
-        typer.echo(json.dumps({**result.to_dict(), "seen_in_training": known}, ensure_ascii=False, indent=1))
+        typer.echo(
+            json.dumps(
+                {**result.to_dict(), "seen_in_training": known["train"], "seen_in_validation": known["validation"]},
+                ensure_ascii=False,
+                indent=1,
+            )
+        )
         return
     share = lambda value: "-" if value is None else f"{value:.1%}"  # noqa: E731
     print_table(
@@ -36,11 +42,14 @@ def evaluate(
             for c in result.classes
         ],
     )
-    low, high = result.interval
-    typer.echo(f"accuracy {share(result.accuracy)} ({low:.1%} to {high:.1%}, {result.count} pictures)")
+    typer.echo(result.in_words)
     for k, value in result.top_k.items():
         typer.echo(f"among the top {k}: {share(value)}")
     typer.echo(f"calibration error {share(result.calibration_error)}")
     typer.echo(f"always saying {result.majority_class!r} would give {share(result.majority)}")
-    if known:
-        typer.echo(f"{known} of these pictures were in the run's training part: leave them out to be fair", err=True)
+    if any(known.values()):
+        typer.echo(
+            f"zoo: the run knows some of these pictures: {known['train']} of them trained it, {known['validation']} "
+            "were its validation part; leave them out to be fair",
+            err=True,
+        )

@@ -15,6 +15,9 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """Print a run's figures and the path of its report."""
+    from zoo.cli._quiet import import_tensorflow
+
+    import_tensorflow()
     from zoo.transfer.evaluation import Evaluation
     from zoo.transfer.run import load_facts
 
@@ -26,11 +29,7 @@ def report(
     trunk = facts["facts"]["trunk"]
     typer.echo(f"trunk: {trunk['net']}, {trunk['source']}")
     if evaluation.accuracy is not None:
-        low, high = evaluation.interval
-        judged = facts["facts"]["judged"]
-        typer.echo(
-            f"{judged} accuracy {evaluation.accuracy:.1%} ({low:.1%} to {high:.1%}, {evaluation.count} pictures)"
-        )
+        typer.echo(f"{facts['facts']['judged']} {evaluation.in_words}")
         typer.echo(f"always saying {evaluation.majority_class!r} would give {evaluation.majority:.1%}")
     typer.echo(str(path))
     if show:

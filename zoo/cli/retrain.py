@@ -1,5 +1,6 @@
 """``zoo retrain``: from a folder of pictures to a model that can be trusted, in one command."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,15 +62,16 @@ def retrain(
         raise ValueError("give either IMAGES, a folder with a folder for each class, or --demo")
     from zoo.transfer.pipeline import retrain as run_all
 
-    if demo:
-        out = out or Path("runs") / "demo"
-        images = write_digits(out.parent / f"{out.name}-pictures")
-        typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {images}")
-    source = images or Path()
-    folder = out or Path("runs") / source.resolve().stem
+    folder = out or Path("runs") / ("demo" if demo else (images or Path()).resolve().stem)
+
+    def write_demo() -> Path:
+        pictures = write_digits(folder.parent / f"{folder.name}-pictures")
+        typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {pictures}")
+        return pictures
+
     with _progress() as progress:
         run = run_all(
-            source,
+            images or write_demo,
             folder,
             cache=cache,
             batch_size=batch_size,
@@ -106,13 +108,13 @@ def retrain(
     if demo:
         _predict_one(run)
     elif export:
-        typer.echo(f"predict: zoo predict {folder} PICTURE")
+        typer.echo(f"predict: zoo predict {shlex.quote(str(folder))} PICTURE")
 
 
 def _predict_one(run: Any) -> None:
     """Predicts the first test picture, as a user would."""
     picture = next(p for p in run.scan.pictures if run.split.sets[p.sha256] == run.facts["judged"])
-    typer.echo(f"\n$ zoo predict {run.folder} {picture.path}")
+    typer.echo(f"\n$ zoo predict {shlex.quote(str(run.folder))} {shlex.quote(picture.path)}")
     from zoo.cli._predict_run import predict_run
 
     predict_run(run.folder, [Path(picture.path)], top=3, reject_below=0.0, as_json=False, as_csv=False, batch_size=1)

@@ -7,6 +7,7 @@ import typer
 
 from zoo.cli._print import print_table
 from zoo.cli._quiet import import_tensorflow
+from zoo.data.words import pluralize
 
 if TYPE_CHECKING:
     from zoo.data.tfrecord.manifest import Shard
@@ -72,11 +73,16 @@ def build(
     written = sum(shard.bytes for shards in manifest.sets.values() for shard in shards)
     for name, files in manifest.sets.items():
         low, high = manifest.labels[name]
-        typer.echo(f"{name}: {manifest.count(name)} pictures in {len(files)} files, labels {low} to {high}")
+        typer.echo(
+            f"{name}: {pluralize(manifest.count(name), 'picture')} in {pluralize(len(files), 'file')}, "
+            f"labels {low} to {high}"
+        )
     size = manifest.input_bytes
     typer.echo(f"{size} bytes of pictures, {written} bytes of records ({written / size:.4f} x) in {out}")
     if manifest.converted:
-        typer.echo(f"{manifest.converted} pictures are stored as PNG: TensorFlow cannot decode their bytes exactly")
+        typer.echo(
+            f"stored as PNG: {pluralize(manifest.converted, 'picture')}; TensorFlow cannot decode such files exactly"
+        )
 
 
 Source = Annotated[Path, typer.Argument(help="A folder with a manifest, or a record file, pattern or folder.")]
@@ -126,10 +132,11 @@ def verify(records: Source) -> None:
     for report in [*reports, *extra]:
         state = "" if report.damage is None else ", then damage" if report.records else ", damage"
         state += ", not listed in the manifest" if report in extra else ""
-        typer.echo(f"{report.file}: {report.records} whole records{state}")
+        typer.echo(f"{report.file}: {pluralize(report.records, 'whole record', 'whole records')}{state}")
     _stop_on_damage([str(report.damage) for report in [*reports, *extra] if report.damage])
-    beside = f"; {len(extra)} files that the manifest does not list lie beside them" if extra else ""
-    typer.echo(f"{len(reports)} files, {sum(report.records for report in reports)} records, no damage{beside}")
+    records_read = sum(report.records for report in reports)
+    beside = f"; {pluralize(len(extra), 'file')} beside them that the manifest does not list" if extra else ""
+    typer.echo(f"{pluralize(len(reports), 'file')}, {pluralize(records_read, 'record')}, no damage{beside}")
 
 
 def _listed_in(folder: Path) -> "list[Shard]":

@@ -24,6 +24,7 @@ SUBSETS = {
     "test": "test",
     "testing": "test",
 }
+LAYOUTS = ("auto", "classes", "subsets")
 _SHOWN = 10  # names in a note
 _SYSTEM = {
     "thumbs.db",
@@ -94,8 +95,8 @@ def list_images(source: str | os.PathLike[str], *, layout: str = "auto") -> List
         ValueError: it is neither a folder nor a CSV; two class names are one name in NFC; a label is empty, has
             control characters or is not Unicode; a class is only in the validation or test folder.
     """
-    if layout not in ("auto", "classes", "subsets"):
-        raise ValueError(f"layout must be 'auto', 'classes' or 'subsets', got {layout!r}")
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}. Received: {layout!r}")
     root = Path(source)
     if not root.exists():
         raise FileNotFoundError(f"{os.fspath(source)!r}: there is no such folder or CSV file")

@@ -18,6 +18,7 @@ from typing import Any
 
 from zoo.data import folders, images
 from zoo.data.folders import Found
+from zoo.data.words import pluralize
 
 FORMAT = 1  # of the saved file
 
@@ -145,8 +146,8 @@ class Scan:
             some = "".join(f"\n  {bad.name}: {bad.reason}: {bad.detail}" for bad in self.bad[:5])
             more = f"\n  and {len(self.bad) - 5} more" if len(self.bad) > 5 else ""
             raise ValueError(
-                f"{len(self.bad)} of {found} files are bad, more than --max-bad {max_bad} allows; remove or replace "
-                f"them, or raise --max-bad:{some}{more}"
+                f"{pluralize(len(self.bad), 'bad file', 'bad files')} of {found}, more than --max-bad {max_bad} "
+                f"allows; remove or replace them, or raise --max-bad:{some}{more}"
             )
         lost = [label for label, count in self.counts.items() if not count["used"]]
         if lost:
@@ -262,15 +263,17 @@ def scan_images(
     scan.pictures.sort(key=lambda picture: (picture.name, picture.label))
     scan.bad.sort(key=lambda bad: (bad.name, bad.label))
     unsupported = Counter(bad.detail.split()[0] for bad in scan.bad if bad.reason == "unsupported")
-    scan.notes += [f"unsupported: {kind}, {count} files; convert them" for kind, count in sorted(unsupported.items())]
+    scan.notes += [
+        f"unsupported: {kind}, {pluralize(count, 'file')}; convert them" for kind, count in sorted(unsupported.items())
+    ]
     _note_classes_without_pictures(scan, listing)
     _look_one_level_down(scan)
     if not scan.pictures and not scan.bad:
         tree = ", ".join(listing.empty[:10]) or "no folders"
         loose = (
             ""
-            if not ignored["not in a class folder"]
-            else (f"; {ignored['not in a class folder']} files lie in the folder itself, but each class needs a folder")
+            if not (loose_files := ignored["not in a class folder"])
+            else (f"; {pluralize(loose_files, 'file')} in the folder itself, but each class needs a folder")
         )
         raise ValueError(f"{os.fspath(source)!r} holds no pictures in class folders (it has: {tree}){loose}")
     return scan
@@ -289,8 +292,10 @@ def _look_one_level_down(scan: Scan) -> None:
     inner = Counter(parts[1] for picture in scan.pictures if len(parts := picture.name.split("/")) > 2)
     if len(scan.labels) == 1 and inner:
         label = scan.labels[0]
-        tree = "".join(f"\n  {label}/{name}/  {count} pictures" for name, count in sorted(inner.items())[:10])
-        more = f"\n  and {len(inner) - 10} folders more" if len(inner) > 10 else ""
+        tree = "".join(
+            f"\n  {label}/{name}/  {pluralize(count, 'picture')}" for name, count in sorted(inner.items())[:10]
+        )
+        more = f"\n  and {len(inner) - 10} more" if len(inner) > 10 else ""
         where = (Path(scan.root) / label).as_posix()
         scan.notes.append(f"the only class, {label!r}, holds folders; did you mean {where!r}?{tree}{more}")
 

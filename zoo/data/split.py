@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from zoo.data.scan import Scan
+from zoo.data.words import pluralize
 
 FORMAT = 1  # of the saved file
 SETS = ("train", "validation", "test")
@@ -173,7 +174,7 @@ def _deal(groups: _Groups, fixed: Mapping[str, str], result: Split) -> tuple[dic
             place[root] = "test" if u < test else "validation" if u < test + validation else "train"
     torn = sum(len(names) > 1 for names in votes.values())
     if torn:
-        result.notes.append(f"{torn} groups of equal or similar pictures lie in several sets, as they did before")
+        result.notes.append(f"{pluralize(torn, 'group of equal or similar pictures')} in several sets, as before")
     return place, set(votes)
 
 
@@ -203,8 +204,8 @@ def _guarantee(place: dict[str, str], settled: set[str], members: Mapping[str, s
     if result.train_only:
         few = ", ".join(map(repr, result.train_only[:5])) + (" and others" if len(result.train_only) > 5 else "")
         result.notes.append(
-            f"{len(result.train_only)} classes have fewer than {len(wanted) + 1} different pictures and are used for "
-            f"training only: {few}"
+            f"{pluralize(len(result.train_only), 'class')} with fewer than {len(wanted) + 1} different pictures, used "
+            f"for training only: {few}"
         )
 
 
@@ -260,7 +261,7 @@ def split_scan(
     if folders and missing:
         result.notes.append(f"no folder for the {' and '.join(missing)} set: taken out of the training folder")
     if scan.leaks:
-        result.notes.append(f"{len(scan.leaks)} pictures lie in two of the folders train, validation and test")
+        result.notes.append(f"{pluralize(len(scan.leaks), 'picture')} in two of the folders train, validation and test")
     return result
 
 

@@ -57,8 +57,13 @@ class BottleneckMixin:
         return keras.Model.evaluate(self, x, *args, **kwargs)
 
     def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `predict`; warns once of arrays in another range than the model expects."""
+        """Keras' `predict`; warns once of arrays in another range than the model expects; no pictures give no rows."""
         self.check_once(x)
+        one = one_for_none(x)
+        if one is not None:
+            return tf.nest.map_structure(lambda y: y[:0], keras.Model.predict(self, one, *args, **kwargs))
+        if getattr(x, "shape", (1,))[:1] == (0,):
+            raise ValueError(f"predict needs one input or more. Received: an array of shape {tuple(x.shape)}.")
         return keras.Model.predict(self, x, *args, **kwargs)
 
     def outputs_and_end_points(self: Any, inputs: Any, training: bool = False) -> tuple[Any, dict[str, Any]]:

@@ -250,6 +250,18 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """The type taken for inputs of which only the shape is known."""
         return self.variable_dtype
 
+    @property
+    def input_shape(self) -> Any:
+        """Shape of the input that the model was built for, None for the batch; as a functional Keras model has it."""
+        self._need_built()
+        return tf.nest.map_structure(lambda s: tuple(s.shape), self.book.input_specs)
+
+    @property
+    def output_shape(self) -> Any:
+        """Shape of the output, None for the batch."""
+        self._need_built()
+        return tf.nest.map_structure(lambda s: tuple(s.shape), self.book.output_specs)
+
     # ---- looking up -------------------------------------------------------------------------------------------------
 
     @property

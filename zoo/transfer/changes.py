@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.data.scan import Scan
+from zoo.data.words import pluralize
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.settings import Settings
 
@@ -32,8 +33,8 @@ def what_changed(before: Mapping[str, Any] | None, scan: Scan, settings: Setting
     added, gone = len(new.keys() - old.keys()), len(old.keys() - new.keys())
     moved = sum(old[key] != label for key, label in new.items() if key in old)
     lines += [
-        f"{number} {text}"
-        for number, text in ((added, "pictures added"), (gone, "pictures gone"), (moved, "labels changed"))
+        pluralize(number, text)
+        for number, text in ((added, "picture added"), (gone, "picture gone"), (moved, "label changed"))
         if number
     ]
     old_settings = before["settings"]

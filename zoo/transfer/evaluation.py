@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data.words import pluralize
+
 Z_95 = 1.959963984540054
 
 
@@ -98,6 +100,13 @@ class Evaluation:
     beats_majority: bool
     classes: tuple[ClassResult, ...]
     confusion: list[list[int]]
+
+    @property
+    def in_words(self) -> str:
+        """The accuracy with its interval and the number of pictures."""
+        low, high = self.interval
+        share = "-" if self.accuracy is None else f"{self.accuracy:.1%}"
+        return f"accuracy {share} ({low:.1%} to {high:.1%}, {pluralize(self.count, 'picture')})"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from zoo.data.images import decode
 from zoo.data.stream import permutation
+from zoo.data.words import pluralize
 from zoo.transfer.assemble import assemble
 from zoo.transfer.head import Head, softmax, temperature_of
 from zoo.transfer.pictures import Reader
@@ -33,9 +34,9 @@ class Tuned:
     """What fine-tuning gave.
 
     Args:
-        model: The fine-tuned model; None when the head alone was at least as good on the validation part.
+        model: The fine-tuned model; None when it is not clearly better on the validation part, see ``compare``.
         probabilities: Content hash -> [K]; empty without a model.
-        facts: For the report: sentence, kept, history, accuracies and losses on the validation part.
+        facts: For the report: sentence, kept, history, and what ``compare`` found on the validation part.
     """
 
     model: "Model | None"
@@ -69,7 +70,7 @@ def fine_tune(
         progress: Called with (stage, done, total).
 
     Returns:
-        The model, when it is better on the validation part than the head alone.
+        The model, when it is clearly better on the validation part than the head alone.
 
     Raises:
         ValueError: The trunk has no such end point, or there is no validation part.
@@ -78,11 +79,11 @@ def fine_tune(
     from zoo.training.options import NonFiniteLossError
 
     if not sets["validation"]:
-        raise ValueError("Fine-tuning needs a validation part to be judged by; set --validation above 0.")
+        raise ValueError("Fine-tuning needs validation pictures to be judged by, and there are too few for that part.")
     model = assemble(trunk, head, dropout_keep_prob=0.8, train_batch_norm=settings.train_batch_norm)
     trained = trained_names(model.variable_names, trunk, settings.finetune_from or "", settings.train_batch_norm)
     labels = np.array([label_of[key] for key in sets["validation"]])
-    before = _judge(_logits(model, reader, files, sets["validation"]), labels)
+    before = _logits(model, reader, files, sets["validation"])
     trainer = Trainer(
         model,
         optimizer="momentum",
@@ -110,17 +111,10 @@ def fine_tune(
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. {_batch_of(error, files, sets['train'], settings)}") from error
     logits = _logits(model, reader, files, sets["validation"])
-    after = _judge(logits, labels)
     history = [_line(line) for line in done.lines if "val_accuracy" in line]
-    kept = (after["accuracy"], -after["loss"]) > (before["accuracy"], -before["loss"])
-    gain = after["accuracy"] - before["accuracy"]
-    sentence = (
-        f"fine-tuning from {settings.finetune_from} brought the validation accuracy from {before['accuracy']:.1%} to "
-        f"{after['accuracy']:.1%} ({gain:+.1%}): "
-        + ("the fine-tuned model is kept" if kept else "it is not better, so the head on the original trunk is kept")
-    )
-    facts = {"sentence": sentence, "kept": kept, "before": before, "after": after, "history": history}
-    if not kept:
+    facts = compare(before, logits, labels)
+    facts |= {"sentence": f"fine-tuning from {settings.finetune_from}, {facts['sentence']}", "history": history}
+    if not facts["kept"]:
         return Tuned(None, {}, facts)
     model.variable("Head/temperature").assign(np.float32(temperature_of(logits, labels)))
     keys = list(files)
@@ -257,11 +251,47 @@ def _logits(
     return rows * float(model.variable("Head/temperature").numpy()) if raw else rows
 
 
-def _judge(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Accuracy, and cross-entropy at its best temperature."""
+def compare(before: np.ndarray, after: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Says whether fine-tuning made a model clearly better on the validation pictures.
+
+    It did when the accuracy is not lower and the mean gain in cross-entropy, picture by picture, is larger than its
+    standard error; fewer than two pictures say nothing. Both models are judged at their best temperature.
+
+    Args:
+        before: [N, K] logits of the head on the original trunk.
+        after: [N, K] logits of the fine-tuned model.
+        labels: [N] class indices.
+
+    Returns:
+        "before" and "after" (accuracy and loss), "gain", its "error" (None for one picture), "pictures", "kept", and
+        the "sentence" that says it all.
+    """
+    (was, was_right), (now, now_right) = (_losses(logits, labels) for logits in (before, after))
+    count, gain = len(labels), float((was - now).mean())
+    error = float((was - now).std(ddof=1)) / math.sqrt(count) if count > 1 else None
+    kept = error is not None and now_right >= was_right and gain > error
+    noise = "one picture has no standard error" if error is None else f"standard error {error:.3f}"
+    sentence = (
+        f"judged on {pluralize(count, 'picture')} of the validation part: "
+        f"accuracy {was_right:.1%} before and {now_right:.1%} after, "
+        f"cross-entropy {was.mean():.3f} before and {now.mean():.3f} after ({-gain:+.3f}, {noise}): "
+        + ("the fine-tuned model is kept" if kept else "not clearly better, so the head on the original trunk is kept")
+    )
+    return {
+        "before": {"accuracy": was_right, "loss": float(was.mean())},
+        "after": {"accuracy": now_right, "loss": float(now.mean())},
+        "gain": gain,
+        "error": error,
+        "pictures": count,
+        "kept": kept,
+        "sentence": sentence,
+    }
+
+
+def _losses(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
+    """Cross-entropy of each picture at the best temperature, and the accuracy."""
     p = softmax(logits / temperature_of(logits, labels))
-    loss = -np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12)).mean()
-    return {"accuracy": float((p.argmax(1) == labels).mean()), "loss": float(loss)}
+    return -np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12)), float((p.argmax(1) == labels).mean())
 
 
 def _line(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ import numpy as np
 
 from zoo.data.scan import parse_limit, scan_images
 from zoo.data.split import Split
+from zoo.data.words import pluralize
 from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.run import load_facts, load_predictor
 
 
 def judge(
     run: str | Path, images: str | os.PathLike[str], *, batch_size: int = 16, max_bad: float | str = "1%"
-) -> tuple[Evaluation, int]:
+) -> tuple[Evaluation, dict[str, int]]:
     """Evaluates the model of a finished run.
 
     Args:
@@ -23,7 +24,8 @@ def judge(
         max_bad: How many bad files are acceptable.
 
     Returns:
-        The evaluation, and how many of the pictures were in the run's training part.
+        The evaluation, and how many of the pictures were in the run's parts "train" (which fitted the model) and
+        "validation" (which calibrated it, and judged fine-tuning).
 
     Raises:
         ValueError: A class that the model does not know, or too many bad files.
@@ -39,8 +41,8 @@ def judge(
     if len(scan.bad) > parse_limit(max_bad, len(scan.bad) + len(scan.pictures)):
         first = scan.bad[0]
         raise ValueError(
-            f"{len(scan.bad)} files are bad, more than --max-bad {max_bad} allows; the first is {first.name}: "
-            f"{first.reason}: {first.detail}"
+            f"{pluralize(len(scan.bad), 'bad file', 'bad files')}, more than --max-bad {max_bad} allows; the first is "
+            f"{first.name}: {first.reason}: {first.detail}"
         )
     labels = np.array([predictor.classes.index(p.label) for p in scan.pictures], np.int64)
     parts = []
@@ -48,6 +50,6 @@ def judge(
         parts.append(predictor([Path(p.path).read_bytes() for p in scan.pictures[start : start + batch_size]]))
     path = Path(run) / "split.json"
     sets = Split.load(path).sets if path.is_file() else {}
-    known = sum(sets.get(p.sha256) == "train" for p in scan.pictures)
+    known = {part: sum(sets.get(p.sha256) == part for p in scan.pictures) for part in ("train", "validation")}
     majority = facts["evaluation"]["majority_class"]
     return evaluate(np.concatenate(parts), labels, predictor.classes, majority_class=majority), known

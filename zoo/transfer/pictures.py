@@ -11,8 +11,7 @@ import tensorflow as tf
 from zoo.data.decode import decode_image
 from zoo.data.images import WHITE, decode
 from zoo.data.preprocessing import Preprocessing
-
-FITS = ("pad", "stretch", "crop")
+from zoo.transfer.settings import FITS
 
 
 @dataclasses.dataclass(frozen=True)

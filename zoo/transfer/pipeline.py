@@ -7,7 +7,7 @@ the same bits.
 
 import dataclasses
 import functools
-import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 
 from zoo.data.scan import Scan, scan_images
-from zoo.data.split import SETS, Split, split_scan
+from zoo.data.split import SETS, split_scan
+from zoo.data.words import pluralize
 from zoo.transfer.assemble import assemble
-from zoo.transfer.bottlenecks import write_atomically
 from zoo.transfer.changes import what_changed
 from zoo.transfer.evaluation import Evaluation, evaluate
-from zoo.transfer.extract import Extractor, Features, Rows
+from zoo.transfer.extract import Extractor, Features, Rows, default_cache
 from zoo.transfer.head import Head, calibrate, fit_head
 from zoo.transfer.pictures import Reader
+from zoo.transfer.prepare import check_end_points, check_folders, claim, earlier_run, previous_split
 from zoo.transfer.report import write_report
-from zoo.transfer.run import Run, load_facts, save_run, write_predictions
-from zoo.transfer.select import combinations
+from zoo.transfer.run import Run, save_run, write_predictions
 from zoo.transfer.settings import Settings
 from zoo.transfer.similar import near_duplicates
 from zoo.transfer.sources import as_files
 from zoo.transfer.steps_head import train_head
 from zoo.transfer.suspicious import Decision, apply_decisions, find_suspicious, read_decisions, write_suspicious
-from zoo.transfer.trunk import Trunk, load_trunk
+from zoo.transfer.trunk import load_trunk
 
 EXPORT_CHECKED = 16  # pictures on which the exported model is compared with the training path
 ROWS_AT_A_TIME = 4096
@@ -55,8 +55,9 @@ def retrain(
     """Retrains a network on pictures, evaluates it, and writes models and a report to a run folder.
 
     Args:
-        images: A folder with a folder a class, a CSV of path,label, an array [N, H, W, 3] uint8 with ``labels``, or a
-            ``tf.data`` set of (picture, label) pairs.
+        images: A folder with a folder a class, a CSV of path,label, an array [N, H, W, 3] uint8 with ``labels``, a
+            ``tf.data`` set of (picture, label) pairs; or a function that gives one of these, called when all else
+            has been checked.
         out: The run folder. A run that is there is gone on with: what has not changed is reused.
         cache: Folder of the bottleneck caches; see ``zoo.transfer.extract.default_cache``.
         labels: Labels of an array, names or numbers.
@@ -73,8 +74,10 @@ def retrain(
 
     Raises:
         TypeError: There is no such setting.
-        ValueError: The pictures cannot be trained on, or a setting is out of its range.
+        ValueError: The pictures cannot be trained on, or a setting is out of its range: nothing was written.
         FileNotFoundError: The pictures are not there.
+        FileExistsError: Something else lies in the run folder.
+        PermissionError: A folder cannot be written.
     """
     unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(Settings)})
     if unknown:
@@ -83,12 +86,20 @@ def retrain(
     chosen = Settings(**settings)
     tell = say or (lambda text: None)
     count = progress or (lambda stage, done, total: None)
-    folder = Path(out)
-    before = _prepare_folder(folder, chosen)
+    if batch_size < 1 or (workers is not None and workers < 1):
+        raise ValueError(f"batch_size and workers must be 1 or more. Received: {batch_size} and {workers}")
+    folder, cache = Path(out), Path(cache) if cache is not None else default_cache()
+    check_folders(images, folder, cache)
+    before = earlier_run(folder)
+    trunk = load_trunk(chosen.net, chosen.weights, size=chosen.size, options=chosen.net_options, seed=chosen.seed)
+    candidates = check_end_points(chosen, trunk)
+    reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
 
-    source = as_files(images, labels, folder)
+    images = images() if callable(images) else images
+    if not isinstance(images, str | os.PathLike):
+        claim(folder, chosen)
     scan = scan_images(
-        source,
+        as_files(images, labels, folder),
         layout=chosen.layout,
         background=chosen.background,
         orient=chosen.orient,
@@ -97,41 +108,38 @@ def retrain(
     )
     if on_scan:
         on_scan(scan)
-    scan.check(chosen.max_bad)
-    decisions = read_decisions(folder / "suspicious.csv")
+    decisions = read_decisions(folder / "suspicious.csv", scan.labels)
     scan = apply_decisions(scan, decisions)
+    scan.check(chosen.max_bad)
+    claim(folder, chosen)
     scan.save(folder / "scan.json")
     scan.write_bad(folder / "bad_files.csv")
     tell(_scan_line(scan, decisions))
 
-    trunk = load_trunk(chosen.net, chosen.weights, size=chosen.size, options=chosen.net_options, seed=chosen.seed)
     about = f"{trunk.net}, {trunk.source}, {trunk.model.count_params():,} parameters"
     tell(f"trunk: {about}, pictures of {trunk.size[0]} x {trunk.size[1]}")
-    reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
-    candidates = _candidates(chosen.bottleneck, trunk)
     end_points = list(dict.fromkeys([name for group in candidates for name in group] + [trunk.detail]))
     extractor = Extractor(trunk, reader, cache, batch_size=batch_size, workers=workers)
     files = {p.sha256: p.path for p in scan.pictures}
     rows = extractor.features(files, end_points, progress=lambda done, total: count("bottlenecks", done, total))
-    tell(f"bottlenecks: {len(files)} pictures, {len(files) - rows.computed} found in the cache")
+    tell(f"bottlenecks: {pluralize(len(files), 'picture')}, {len(files) - rows.computed} found in the cache")
 
     keys = list(files)
     similar = near_duplicates(rows.read(keys, [trunk.detail])[trunk.detail], keys, chosen.near)
-    previous = _previous_split(folder, chosen)
     split = split_scan(
         scan,
         validation=chosen.validation,
         test=chosen.test,
         seed=chosen.seed,
         similar=[[keys[i] for i in group] for group in similar.groups],
-        previous=previous,
+        previous=previous_split(folder, chosen),
     )
     split.save(folder / "split.json")
     classes = scan.labels
     label_of = {p.sha256: classes.index(p.label) for p in scan.pictures}
     sets = {name: [key for key in keys if split.sets[key] == name] for name in SETS}
     dealt = ", ".join(f"{len(sets[name])} {name}" for name in SETS)
-    tell(f"split: {dealt}; {len(similar.groups)} groups of near-duplicates kept together")
+    tell(f"split: {dealt}; {pluralize(len(similar.groups), 'group of near-duplicates')} kept together")
 
     def labels_of(name: str) -> np.ndarray:
         return np.array([label_of[key] for key in sets[name]], np.int64)
@@ -201,46 +209,6 @@ def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callabl
     tell(_result_line(run.evaluation, run.facts["judged"]))
 
 
-def _prepare_folder(folder: Path, settings: Settings) -> dict[str, Any] | None:
-    """Makes the run folder or checks that it is ours; returns what a finished run there was."""
-    mark = folder / "settings.json"
-    if folder.is_dir() and any(folder.iterdir()) and not mark.is_file():
-        raise FileExistsError(f"{folder} is not empty and holds no retraining run; give another --out.")
-    folder.mkdir(parents=True, exist_ok=True)
-    before = None
-    if (folder / "run.json").is_file():
-        facts = load_facts(folder)
-        before = {"settings": facts["settings"], "classes": facts["classes"], "evaluation": facts["evaluation"]}
-        if (folder / "scan.json").is_file():
-            before["pictures"] = {p.sha256: p.label for p in Scan.load(folder / "scan.json").pictures}
-    write_atomically(mark, (json.dumps(settings.to_dict(), indent=1) + "\n").encode())
-    return before
-
-
-def _previous_split(folder: Path, settings: Settings) -> Split | None:
-    """Returns the split that is there when it was dealt with the same seed and shares."""
-    path = folder / "split.json"
-    if not path.is_file():
-        return None
-    split = Split.load(path)
-    same = split.seed == settings.seed and split.shares == (settings.validation, settings.test)
-    return split if same else None
-
-
-def _candidates(bottleneck: str, trunk: Trunk) -> list[tuple[str, ...]]:
-    """Returns the combinations of end points the head may read."""
-    if bottleneck == "auto":
-        return combinations(trunk.offered())
-    names = tuple(trunk.bottleneck if name in ("final", "") else name for name in bottleneck.split("+"))
-    unknown = [name for name in names if name not in trunk.end_points]
-    if unknown:
-        raise ValueError(
-            f"--bottleneck is auto, final, or end points joined by '+', of {', '.join(trunk.end_points)}. "
-            f"Received: {bottleneck!r}"
-        )
-    return [names]
-
-
 def _with_views(
     extractor: Extractor,
     keys: Sequence[str],
@@ -304,22 +272,21 @@ def _export(run: Run) -> dict[str, Any]:
 
 
 def _scan_line(scan: Scan, decisions: Sequence[Decision]) -> str:
-    parts = [f"scan: {len(scan.pictures)} pictures in {len(scan.labels)} classes"]
-    for number, text in (
-        (len(scan.bad), "bad files (bad_files.csv)"),
-        (len(scan.duplicates), "groups of equal pictures"),
-        (len(scan.conflicts), "pictures in two classes (suspicious.csv)"),
-        (len(decisions), "decisions read from suspicious.csv"),
+    parts = [f"scan: {pluralize(len(scan.pictures), 'picture')} in {pluralize(len(scan.labels), 'class')}"]
+    for number, *words in (
+        (len(scan.bad), "bad file (bad_files.csv)", "bad files (bad_files.csv)"),
+        (len(scan.duplicates), "group of equal pictures"),
+        (len(scan.conflicts), "picture in two classes (suspicious.csv)"),
+        (len(decisions), "decision read from suspicious.csv"),
     ):
-        parts += [f"{number} {text}"] if number else []
+        parts += [pluralize(number, *words)] if number else []
     return ", ".join(parts) + f"; fingerprint {scan.fingerprint[:12]}"
 
 
 def _result_line(evaluation: Evaluation, judged: str) -> str:
     if evaluation.accuracy is None:
         return "no pictures to judge by"
-    low, high = evaluation.interval
-    text = f"{judged} accuracy {evaluation.accuracy:.1%} ({low:.1%} to {high:.1%}, {evaluation.count} pictures)"
+    text = f"{judged} {evaluation.in_words}"
     text += f"; always saying {evaluation.majority_class!r} would give {evaluation.majority:.1%}"
     if judged == "train":
         text += "; too few pictures for a test part: this says nothing about new pictures"

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import numpy as np
 
 from zoo.data.images import ImageError, decode
 from zoo.data.scan import Picture
+from zoo.data.words import pluralize
 from zoo.transfer.bottlenecks import write_atomically
+from zoo.transfer.evaluation import ClassResult, Evaluation
 from zoo.transfer.run import Run
 
 MISTAKES = 24
+FEW = 10  # pictures of a class, below which its figures are rough
 EXAMPLES = 5
 MOST_CLASSES_SHOWN = 30
 THUMBNAIL = 96
@@ -35,8 +39,10 @@ def write_report(run: Run) -> Path:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("zoo.transfer"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+    environment.filters["pluralize"] = pluralize
     environment.filters["percent"] = lambda share: "–" if share is None else f"{share:.1%}"
     environment.filters["fixed"] = lambda value: "–" if value is None else f"{value:.2f}"
+    environment.filters["cosine"] = lambda value: "–" if value is None else f"{value:.3f}"
     environment.filters["number"] = lambda value: "–" if value is None else f"{value:,.3g}"
     page = environment.get_template("report.html").render(**page_values(run))
     path = run.folder / "report.html"
@@ -57,6 +63,8 @@ def page_values(run: Run) -> dict[str, Any]:
         "evaluation": evaluation,
         "judged": run.facts["judged"],
         "sentences": sentences(run),
+        "place": shlex.quote(str(run.folder.absolute())),
+        "saved_model": repr(str(run.folder.absolute() / "saved_model")),
         "counts": run.scan.counts,
         "sets": {label: split.labels.get(label, {}) for label in run.classes},
         "choices": _choice_rows(run),
@@ -88,19 +96,38 @@ def sentences(run: Run) -> list[str]:
     )
     better = "clearly better" if e.beats_majority else "not clearly better"
     lines.append(f"Always answering “{e.majority_class}” would be right on {e.majority:.1%}: the model is {better}.")
-    known = [c for c in e.classes if c.count >= 3 and c.f1 is not None]
-    if len(known) > 2:
-        ordered = sorted(known, key=lambda c: (-(c.f1 or 0), c.name))
-        say = lambda some: ", ".join(f"{c.name} (F1 {c.f1:.2f}, {c.count} pictures)" for c in some)  # noqa: E731
-        lines.append(f"Good at: {say(ordered[:3])}. Bad at: {say(ordered[: -4 if len(ordered) > 5 else -3 : -1])}.")
+    lines += strengths(e)
     if e.calibration_error is not None:
         fair = "can be taken at face value" if e.calibration_error < 0.1 else "should be taken with care"
         lines.append(f"Its confidence is off by {e.calibration_error:.1%} on average: it {fair}.")
-    few = [c.name for c in e.classes if c.count < 10]
+    few = [f"{c.name} ({c.count})" for c in e.classes if c.count < FEW]
     if few:
+        more = f" and {len(few) - 10} more" if len(few) > 10 else ""
         lines.append(
-            f"Fewer than ten {judged} pictures of: {', '.join(few[:10])}{' and more' if len(few) > 10 else ''}."
+            f"Fewer than ten {judged} pictures, so what is said of them is rough: {', '.join(few[:10])}{more}."
         )
+    return lines
+
+
+def strengths(e: Evaluation) -> list[str]:
+    """Says which classes the model is good and bad at, by F1.
+
+    Good is a class of three pictures or more whose precision and recall both reach the accuracy of the whole and
+    whose F1 reaches the mean; bad is any class with pictures whose F1 lies below the mean.
+    """
+    least, mean = e.accuracy or 0.0, e.macro_f1 or 0.0
+    known = sorted((c for c in e.classes if c.f1 is not None), key=lambda c: (-(c.f1 or 0.0), -c.count, c.name))
+    good = [
+        c for c in known if c.count >= 3 and (c.f1 or 0.0) >= mean and min(c.precision or 0.0, c.recall or 0.0) >= least
+    ]
+    bad = [c for c in reversed(known) if (c.f1 or 0.0) < mean]
+
+    def named(some: Sequence[ClassResult]) -> str:
+        return ", ".join(f"{c.name} (F1 {c.f1:.2f}, {pluralize(c.count, 'picture')})" for c in some)
+
+    lines = [f"Good at: {named(good[:3])}."] if good else []
+    if bad:
+        lines.append(f"Bad at: {named(bad[:3])}." if mean < 0.9 else f"Weakest at: {named(bad[:3])}.")
     return lines
 
 

@@ -1,10 +1,15 @@
 """What a retraining run is made with."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from zoo.data.folders import LAYOUTS
+from zoo.data.scan import parse_limit
+
 HEADS = ("softmax", "sgd", "adam")
+FITS = ("pad", "stretch", "crop")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,17 +68,39 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        number = lambda value: math.isfinite(value) and value >= 0  # noqa: E731
         rules = (
+            (self.size is None or self.size >= 16, "size must be 16 or more", self.size),
             (self.views >= 0, "views must be 0 or more", self.views),
+            (self.fit in FITS, f"fit must be one of {', '.join(FITS)}", self.fit),
+            (self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}", self.layout),
             (self.head in HEADS, f"head must be one of {', '.join(HEADS)}", self.head),
-            (self.head != "softmax" or not self.hidden + self.dropout, "hidden and dropout need head sgd or adam", ""),
+            (self.hidden >= 0, "hidden must be 0 or more", self.hidden),
             (0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout),
-            (0 <= self.validation + self.test < 1, "validation and test must leave something to train on", ""),
-            (self.epochs > 0 and self.finetune_rate > 0, "epochs and finetune_rate must be above 0", self.epochs),
+            (number(self.validation), "validation must be a share, 0 or more", self.validation),
+            (number(self.test), "test must be a share, 0 or more", self.test),
+            (self.validation + self.test < 1, "validation and test must leave something to train on", None),
+            (math.isfinite(self.near) and self.near > 0, "near must be a cosine above 0; 2 joins nothing", self.near),
+            (
+                self.head != "softmax" or not (self.hidden or self.dropout),
+                "hidden and dropout need head sgd or adam",
+                None,
+            ),
+            (self.epochs > 0, "epochs must be above 0", self.epochs),
+            (number(self.finetune_rate) and self.finetune_rate, "finetune_rate must be above 0", self.finetune_rate),
+            (
+                self.finetune_from is None or self.validation > 0,
+                "fine-tuning needs a validation part to be judged by; set validation above 0",
+                None,
+            ),
+            (self.finetune_from or not self.train_batch_norm, "train_batch_norm needs finetune_from", None),
         )
         for holds, rule, value in rules:
             if not holds:
-                raise ValueError(f"{rule}. Received: {value!r}" if value != "" else f"{rule}.")
+                raise ValueError(f"{rule}." if value is None else f"{rule}. Received: {value!r}")
+        parse_limit(self.max_bad, 1)
+        if len(self.background) != 3 or not all(0 <= level <= 255 for level in self.background):
+            raise ValueError(f"background takes three levels in 0..255. Received: {self.background!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values for JSON."""

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from zoo.data.scan import Scan
 from zoo.data.split import Split
 from zoo.transfer.bottlenecks import write_atomically
 
-COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "reason", "sha256")
+COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "cosine", "reason", "sha256")
 SURE = 0.8
 KEEP, DROP = "keep", "drop"
 
@@ -25,7 +26,8 @@ class Suspect:
         path: Its name in the data set.
         label: Its label.
         suggestion: The label that the model, or the other copy, gives.
-        confidence: Probability of the suggestion; the cosine of a near-duplicate.
+        confidence: Probability of the suggestion, where it is the model's.
+        cosine: Of the features, where the suggestion is a near-duplicate's label.
         reason: Why it is here.
         sha256: Hash of the file.
     """
@@ -33,7 +35,8 @@ class Suspect:
     path: str
     label: str
     suggestion: str
-    confidence: float
+    confidence: float | None
+    cosine: float | None
     reason: str
     sha256: str
 
@@ -72,15 +75,15 @@ def find_suspicious(
         for picture in group:
             others = sorted({p.label for p in group} - {picture.label})
             reason = f"the same picture is also in {', '.join(others)}"
-            conflicts.append(Suspect(picture.name, picture.label, others[0], 1.0, reason, picture.sha256))
+            conflicts.append(Suspect(picture.name, picture.label, others[0], None, None, reason, picture.sha256))
     seen = {suspect.sha256 for suspect in conflicts}
     of_key = {picture.sha256: picture for picture in scan.pictures}
     near = []
     for first, second, cosine in near_pairs:
         for picture, other in ((of_key[first], of_key[second]), (of_key[second], of_key[first])):
             if picture.sha256 not in seen:
-                reason = f"looks like {other.name} in {other.label} (cosine {cosine:.3f})"
-                near.append(Suspect(picture.name, picture.label, other.label, cosine, reason, picture.sha256))
+                reason = f"looks like {other.name} in {other.label}"
+                near.append(Suspect(picture.name, picture.label, other.label, None, cosine, reason, picture.sha256))
                 seen.add(picture.sha256)
     unsure = []
     for picture in scan.pictures:
@@ -89,9 +92,9 @@ def find_suspicious(
         if classes[best] != picture.label and row[best] >= SURE and picture.sha256 not in seen:
             where = split.sets[picture.sha256]
             reason = f"the model disagrees ({where} picture)"
-            confidence = round(float(row[best]), 4)
-            unsure.append(Suspect(picture.name, picture.label, classes[best], confidence, reason, picture.sha256))
-    return conflicts + near + sorted(unsure, key=lambda suspect: (-suspect.confidence, suspect.path))
+            sure = round(float(row[best]), 4)
+            unsure.append(Suspect(picture.name, picture.label, classes[best], sure, None, reason, picture.sha256))
+    return conflicts + near + sorted(unsure, key=lambda suspect: (-(suspect.confidence or 0.0), suspect.path))
 
 
 def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: Sequence[Decision]) -> None:
@@ -104,31 +107,48 @@ def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: S
         decision = made.pop((suspect.sha256, suspect.path), None)
         writer.writerow([decision.decision if decision else "", *dataclasses.astuple(suspect)])
     for decision in made.values():
-        writer.writerow([decision.decision, decision.path, decision.label, "", "", "decided before", decision.sha256])
+        kept = {**dataclasses.asdict(decision), "reason": "decided before"}
+        writer.writerow([kept.get(column, "") for column in COLUMNS])
     write_atomically(path, text.getvalue().encode())
 
 
-def read_decisions(path: str | Path) -> list[Decision]:
+def read_decisions(path: str | Path, classes: Sequence[str]) -> list[Decision]:
     """Reads what a person wrote into the first column; empty when there is no such file.
 
+    Args:
+        path: The CSV.
+        classes: The labels that may be written.
+
     Raises:
-        ValueError: The columns were changed, or a decision is no label.
+        ValueError: The columns were changed, or a decision is none; the message says in which row.
     """
     path = Path(path)
     if not path.is_file():
         return []
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not in UTF-8; save it as CSV in UTF-8.") from error
     if rows and not {"decision", "sha256", "path", "label"} <= set(rows[0]):
-        raise ValueError(f"{path} must keep its columns {', '.join(COLUMNS)}. Received: {', '.join(map(str, rows[0]))}")
-    decisions = []
-    for row in rows:
-        word = (row["decision"] or "").strip()
-        if word:
+        raise ValueError(
+            f"{path} must keep its columns {', '.join(COLUMNS)}, with commas between them. "
+            f"Received: {', '.join(map(str, rows[0]))}"
+        )
+    decisions, wrong = [], []
+    for number, row in enumerate(rows, 2):  # row 1 has the columns' names
+        word = unicodedata.normalize("NFC", (row["decision"] or "").strip())
+        if not word:
+            continue
+        if word not in classes:
             word = word.lower() if word.lower() in (KEEP, DROP) else word
-            decisions.append(Decision(row["path"] or "", row["sha256"] or "", word, row["label"] or ""))
+        if word not in (KEEP, DROP, *classes):
+            wrong.append(f"row {number} ({row['path']}) has {word!r}")
+        decisions.append(Decision(row["path"] or "", row["sha256"] or "", word, row["label"] or ""))
+    if wrong:
+        raise ValueError(
+            f"{path}, column decision: {'; '.join(wrong[:5])}{f'; and {len(wrong) - 5} more' if wrong[5:] else ''}. "
+            f"Allowed: nothing, {KEEP}, {DROP}, or a class: {', '.join(classes)}"
+        )
     return decisions
 
 
@@ -137,18 +157,9 @@ def apply_decisions(scan: Scan, decisions: Sequence[Decision]) -> Scan:
 
     Args:
         scan: The pictures.
-        decisions: What was decided.
-
-    Raises:
-        ValueError: A decision names no class of the data set.
+        decisions: What was decided, see ``read_decisions``.
     """
     made = {(decision.sha256, decision.path): decision.decision for decision in decisions}
-    known = set(scan.labels)
-    wrong = sorted({word for word in made.values() if word not in (KEEP, DROP) and word not in known})
-    if wrong:
-        raise ValueError(
-            f"Decisions are {KEEP}, {DROP} or a class ({', '.join(sorted(known)[:10])}). Received: {', '.join(wrong)}"
-        )
     pictures = []
     for picture in scan.pictures:
         word = made.get((picture.sha256, picture.name), KEEP)
