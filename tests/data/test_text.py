@@ -1,8 +1,9 @@
 """Folders of text: the three files of a corpus go together."""
 
+import numpy as np
 import pytest
 
-from zoo.data.text import load_corpus
+from zoo.data.text import continued_batches, load_corpus, text_stream
 
 
 @pytest.mark.parametrize("prefix", ["ptb.", ""])
@@ -14,3 +15,20 @@ def test_a_missing_part_is_named(tmp_path, prefix, there, missing):
         load_corpus(tmp_path)
     (tmp_path / f"{prefix}{missing}.txt").write_text("a b\n")
     assert len(load_corpus(tmp_path).train) == 80
+
+
+def test_each_worker_has_rows_of_its_own():
+    stream = text_stream(np.arange(100), 2, 3, workers=3)
+    tokens, labels = continued_batches(np.arange(100), 6, 3)
+    batches = list(stream(0))
+    assert stream.batches == len(batches) == 3 * len(tokens)
+    for number, (inputs, following) in enumerate(batches):
+        part, worker = divmod(number, 3)
+        np.testing.assert_array_equal(inputs["tokens"], tokens[part, 2 * worker : 2 * worker + 2])
+        np.testing.assert_array_equal(following, labels[part, 2 * worker : 2 * worker + 2])
+        np.testing.assert_array_equal(inputs["first"], [part == 0] * 2)
+    np.testing.assert_array_equal(next(iter(stream(0, 4)))[0]["tokens"], batches[4][0]["tokens"])
+    with pytest.raises(ValueError, match="6 rows of 20 words"):
+        text_stream(np.arange(100), 2, 20, workers=3)
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+        text_stream(np.arange(100), 2, 3, workers=0)

@@ -173,6 +173,23 @@ def test_every_network_trains_in_a_cluster(tmp_path, kind, counts):
                 np.testing.assert_allclose(found[f"{name}:{key}"], value, rtol=1e-8, atol=1e-8, err_msg=f"{name} {key}")
 
 
+@two_cores
+def test_a_carried_state_is_local_to_a_worker(tmp_path):
+    script = Path(__file__).with_name("launched_words.py")
+    words = [sys.executable, str(script), str(tmp_path / "found.npz")]
+    job = launch(tmp_path, words, "--workers", "2", "--ps", "1")
+    output = said(job)
+    assert job.returncode == 0, output[-3000:]
+    found = np.load(tmp_path / "found.npz")
+    apart = np.abs(found["found"][:, None] - found["carried"].ravel())
+    assert (apart.min(1) < 1e-4).all()  # each worker carries its own state through its own rows
+    assert set(apart.argmin(1) // 3) == {0, 1}
+    assert (np.abs(found["carried"] - found["fresh"])[:, 1:] > 1e-3).all()
+    assert not found["kept"].any()
+    assert "laid out for 3 workers and the cluster has 2: make it with workers=2" in str(found["wrong"])
+    assert "give data in which each worker has batches of its own" in str(found["wrong"])
+
+
 def test_a_signal_to_the_launcher_saves_and_ends_all(tmp_path):
     run = tmp_path / "run"
     job = launch(tmp_path, train("multiworker", run, "--epochs", "50", "--checkpoint-steps", "10"), "--workers", "2")

@@ -65,14 +65,6 @@ class Sharing:
     _watchdog: Any = field(default=None, init=False)
     _cluster: Any = field(default=None, init=False)
 
-    def check(self, net: str) -> None:
-        """Raises ValueError for a command that runs on one device only."""
-        if net == "word_lm" and self.strategy != "single":
-            raise ValueError(
-                f"zoo train word_lm carries its state on one device, got --strategy {self.strategy}; for more of them "
-                "use the Trainer in Python"
-            )
-
     def serve(self) -> bool:
         """Serves, to the job's end, where this process is a worker or a parameter server of --strategy ps."""
         from zoo.parallel import cluster

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from zoo.cli._sharing import Sharing
+
 BASELINE_ORDER = 3
+
+
+# What `Trainer.fit` takes, what `train_words` takes itself, and what the recipe of a size decides.
+_FIT = (
+    "accept_changes",
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep",
+    "keep_every_hours",
+    "summaries",
+    "progress",
+)
+_OWN = ("epochs", "batch", "learning_rate", "precision", "steps_per_call", "deterministic")
+_FIXED = (
+    "data_dir", "download", "split", "validation", "augment", "optimizer", "schedule", "warmup_steps",
+    "label_smoothing", "clip_norm", "averages", "train_only", "accumulate", "jit_compile", "validate_every",
+    "patience", "find_lr", "licence",
+)  # fmt: skip
 
 
 def train_words_settings(context: typer.Context) -> dict[str, Any]:
@@ -20,16 +41,26 @@ def train_words_settings(context: typer.Context) -> dict[str, Any]:
         context: Of the command.
 
     Returns:
-        Those of epochs, batch and learning_rate that stand on the command line.
+        What `train_words` takes.
 
     Raises:
-        ValueError: No ``--data`` was given.
+        ValueError: No ``--data`` was given, or a setting that word_lm does not take.
     """
     sources = {name: context.get_parameter_source(name) for name in context.params}
     given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
     if "data" not in given:
         raise ValueError("zoo train word_lm needs --data DIR: a folder with ptb.train.txt and so on, or any .txt files")
-    return {name: context.params[name] for name in ("epochs", "batch", "learning_rate") if name in given}
+    fixed = [name for name in _FIXED if name in given]
+    if fixed:
+        raise ValueError(
+            f"zoo train word_lm takes no {_flags(fixed)}: the recipe of its size says how it learns. It takes "
+            f"{_flags((*_OWN, *_FIT))}; for more use the Trainer in Python"
+        )
+    return {name: context.params[name] for name in (*_OWN, *_FIT) if name in given}
+
+
+def _flags(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def train_words(
@@ -43,7 +74,12 @@ def train_words(
     steps: int | None = None,
     carry: bool = True,
     seed: int = 0,
-    resume: bool = False,
+    resume: bool | str = "auto",
+    precision: str = "float32",
+    steps_per_call: int = 1,
+    deterministic: bool = False,
+    sharing: Sharing | None = None,
+    **fit: Any,
 ) -> dict[str, float]:
     """Trains `word_lm` and leaves model, vocabulary, checkpoints and metrics in a run folder.
 
@@ -57,22 +93,31 @@ def train_words(
         steps: Words a row and batch; default that of the size.
         carry: Whether the state goes on from batch to batch.
         seed: The same seed gives the same weights.
-        resume: Go on with the run in `out`.
+        resume: Go on with the run in `out`; False refuses one, "auto" goes on where there is one.
+        precision: Keras' dtype policy.
+        steps_per_call: Steps run in one call.
+        deterministic: Only ops that repeat bit for bit.
+        sharing: How devices share each batch; None for one device.
+        **fit: More settings of `Trainer.fit`.
 
     Returns:
-        ``valid`` and ``test`` perplexity, and the baseline's on the test part as ``baseline``.
+        ``valid`` and ``test`` perplexity, and the baseline's on the test part as ``baseline``; nothing in a process
+        that does not write.
 
     Raises:
-        ValueError: Text shorter than a batch, bad options.
+        ValueError: Text shorter than a batch, a batch that does not divide, bad options.
         FileNotFoundError: No text.
     """
     import dataclasses
 
     import keras
+    import tensorflow as tf
 
     from zoo.data.ngram import NgramModel
     from zoo.data.text import load_corpus, text_stream
     from zoo.nets.word_lm import RECIPES, perplexity, summed_cross_entropy, word_lm
+    from zoo.parallel.strategies import replica_count, worker_count
+    from zoo.rnn.checks import check_units
     from zoo.training import Trainer
     from zoo.weights.bundled import write_whole
 
@@ -81,11 +126,23 @@ def train_words(
     size = options.setdefault("size", "small")
     if size not in RECIPES:
         raise ValueError(f"--option size is one of {', '.join(RECIPES)}; got {size!r}")
+    for name in ("hidden", "num_layers", "vocab_size"):
+        if options.get(name) is not None:
+            check_units(options[name], f"--option {name}")
     corpus = load_corpus(data, options.pop("vocab_size", 10_000))
     options["vocab_size"] = len(corpus.vocabulary)
     changes: dict[str, Any] = {"epochs": epochs, "batch": batch, "learning_rate": learning_rate, "steps": steps}
     recipe = dataclasses.replace(RECIPES[size], **{name: value for name, value in changes.items() if value is not None})
-    parts = {"train": recipe.batch, "valid": recipe.batch, "test": 1}  # rows of each
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    place = sharing.make() if sharing is not None else None
+    replicas, workers = 1 if place is None else replica_count(place), worker_count(place)
+    if recipe.batch % replicas:
+        raise ValueError(
+            f"a batch of {recipe.batch} rows does not divide by the {replicas} devices that share it, of which each "
+            f"owns fixed rows of the carried state: give a --batch that is a multiple of {replicas}"
+        )
+    parts = {"train": workers * recipe.batch, "valid": recipe.batch, "test": 1}  # rows of each
     for part, rows in parts.items():
         needed, found = rows * (recipe.steps + 1), len(getattr(corpus, part))
         if found < needed:
@@ -94,10 +151,13 @@ def train_words(
                 f"words need {needed:,}: give more text or a smaller --batch (a folder without ptb.train.txt, "
                 "ptb.valid.txt and ptb.test.txt is one text, of which a twentieth is for validation)"
             )
-    stream = text_stream(corpus.train, recipe.batch, recipe.steps, carry)
+    stream = text_stream(corpus.train, recipe.batch, recipe.steps, carry, workers)
     tests = text_stream(corpus.valid, recipe.batch, recipe.steps, carry)
     keras.utils.set_random_seed(seed)
-    model = word_lm(carry=recipe.batch, seed=seed, **options)
+    with contextlib.nullcontext() if place is None else place.scope():
+        model = word_lm(carry=recipe.batch, seed=seed, dtype=precision, **options)
+    if sharing is not None:
+        sharing.show(model.weights)
     parameters = sum(variable.numpy().size for variable in model.trainable_variables)
     typer.echo(
         f"word_lm {size}: {parameters:,} parameters; {len(corpus.train):,} words to train on, "
@@ -110,6 +170,8 @@ def train_words(
         loss=summed_cross_entropy,
         metrics=(),
         clip_norm=recipe.clip_norm,
+        strategy=place,
+        steps_per_call=steps_per_call,
         seed=seed,
         config={"data": str(data), "carry": carry, "recipe": dataclasses.asdict(recipe)},
     )
@@ -127,11 +189,15 @@ def train_words(
         epochs=recipe.epochs,
         validation=tests,
         folder=out,
-        resume=True if resume else "auto",
+        resume=resume,
         restore_best=False,
         callbacks=[Perplexities()],
-        progress="none",
+        **{"progress": "none", **fit},
     )
+    if sharing is not None:
+        sharing.done()
+        if not sharing.writes:
+            return {}
     write_whole(out / "vocabulary.json", json.dumps(corpus.vocabulary.words, ensure_ascii=False).encode())
     ready = word_lm(seed=seed, **options)
     for name in ready.variable_names:

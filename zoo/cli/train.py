@@ -146,10 +146,13 @@ def train(
     check_numbers(context.params)
     if precision not in PRECISIONS:
         raise ValueError(f"--precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
-    sharing.check(net)
     if net == "word_lm":
         given = train_words_settings(context)
-        train_words(Path(data), options, out or Path("runs") / net, seed=seed, resume=bool(resume), **given)
+        given |= {"profile": _edges(profile), "resume": "auto" if resume is None else resume}
+        folder = out or Path("runs") / net
+        if sharing.writes:
+            _refuse_other_files(folder)
+        train_words(Path(data), options, folder, seed=seed, sharing=sharing, **given)
         return
     from zoo.registry import get_net
 

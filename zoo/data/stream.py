@@ -34,6 +34,8 @@ class Stream:
         batches: Number of batches in an epoch; None when not known.
         batch_size: Examples in a full batch; None when not known.
         examples: Number of examples in an epoch; None when not known.
+        workers: More than 1 under parameter servers, where batch n belongs to worker ``n % workers``, which keeps what
+            goes on from one batch to the next; 1 leaves a batch to any worker.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class Stream:
         batches: int | None = None,
         batch_size: int | None = None,
         examples: int | None = None,
+        workers: int = 1,
     ) -> None:
         self._make_dataset = make_dataset
+        self.workers = workers
         self.batches = batches
         self.batch_size = batch_size
         self.examples = examples

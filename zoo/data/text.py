@@ -62,7 +62,9 @@ class Vocabulary:
 
         Raises:
             ValueError: The text is empty, or `size` is below 2.
+            TypeError: A string in place of a list of words.
         """
+        _refuse_string(text)
         if size is not None and size < 2:
             raise ValueError(f"size must be at least 2 (a word and {UNKNOWN}), got {size}")
         counts = Counter(text)
@@ -89,7 +91,9 @@ class Vocabulary:
 
         Raises:
             ValueError: Unknown words under "error", or another `unknown`.
+            TypeError: A string in place of a list of words.
         """
+        _refuse_string(text)
         if unknown not in ("unk", "skip", "error"):
             raise ValueError(f"unknown must be 'unk', 'skip' or 'error', got {unknown!r}")
         text = list(text)
@@ -112,9 +116,21 @@ class Vocabulary:
 
         Returns:
             The text.
+
+        Raises:
+            ValueError: A number that is no word's.
         """
-        text = " ".join(self.words[int(number)] for number in numbers)
+        numbers = [int(number) for number in numbers]
+        wrong = [number for number in numbers if not 0 <= number < len(self)]
+        if wrong:
+            raise ValueError(f"the vocabulary has the words 0..{len(self) - 1}, got {', '.join(map(str, wrong[:5]))}")
+        text = " ".join(self.words[number] for number in numbers)
         return "\n".join(line.strip() for line in text.split(END))
+
+
+def _refuse_string(text: Iterable[str]) -> None:
+    if isinstance(text, str):
+        raise TypeError(f"give a list of words, as words(text) makes it; got the string {text[:40]!r}")
 
 
 def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -160,8 +176,8 @@ def load_corpus(folder: str | Path, vocab_size: int | None = 10_000) -> Corpus:
     texts = _three_files(folder) or _one_text(folder)
     split = {part: words(text) for part, text in texts.items()}
     for part, found in split.items():
-        if not found:
-            raise ValueError(f"{folder}: the {part} part has no words; give it some text")
+        if not set(found) - {END}:
+            raise ValueError(f"{folder}: the {part} part has no words, only white space; give it some text")
     vocabulary = Vocabulary.build(split["train"], vocab_size)
     return Corpus(vocabulary, *(vocabulary.encode(split[part]) for part in PARTS))
 
@@ -192,9 +208,15 @@ def _one_text(folder: Path) -> dict[str, str]:
     lines = "".join(text if text.endswith("\n") else text + "\n" for text in map(_read, paths)).splitlines(
         keepends=True
     )
+    names = f"{paths[0].name}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}"
+    if not "".join(lines).strip():
+        raise ValueError(f"{folder}: there are no words in {names}: the text is empty; write some, in lines")
     held = max(len(lines) // 20, 1)
     if len(lines) < 3:
-        raise ValueError(f"{folder}: {len(lines)} lines are too few for three parts; give at least 3, better thousands")
+        raise ValueError(
+            f"{folder}: {names} has {len(lines)} line(s), too few for a part each to train, validate and test on; give "
+            "at least 3, better thousands"
+        )
     return {
         "train": "".join(lines[: -2 * held]),
         "valid": "".join(lines[-2 * held : -held]),
@@ -224,11 +246,17 @@ def continued_batches(numbers: np.ndarray, batch: int, steps: int) -> tuple[np.n
         Words and next words, each int32 [batches, batch, steps].
 
     Raises:
-        ValueError: The text is shorter than one batch.
+        ValueError: The text is shorter than one batch, or not one row of integers.
     """
     if batch < 1 or steps < 1:
         raise ValueError(f"batch and steps must be at least 1, got {batch} and {steps}")
-    numbers = np.asarray(numbers, np.int32)
+    numbers = np.asarray(numbers)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ValueError(
+            f"a text is a vector of word numbers, as Vocabulary.encode makes it; got {numbers.dtype} of shape "
+            f"{numbers.shape}"
+        )
+    numbers = numbers.astype(np.int32)
     columns = len(numbers) // batch
     batches = (columns - 1) // steps
     if batches < 1:
@@ -245,7 +273,7 @@ def continued_batches(numbers: np.ndarray, batch: int, steps: int) -> tuple[np.n
     return cut(0), cut(1)
 
 
-def text_stream(numbers: np.ndarray, batch: int, steps: int, carry: bool = True) -> Stream:
+def text_stream(numbers: np.ndarray, batch: int, steps: int, carry: bool = True, workers: int = 1) -> Stream:
     """Streams a text for training: every epoch is the same pass from the start.
 
     Args:
@@ -253,20 +281,26 @@ def text_stream(numbers: np.ndarray, batch: int, steps: int, carry: bool = True)
         batch: Rows, of all replicas together.
         steps: Words a row and batch.
         carry: True marks the first batch of the epoch, where a carried state begins; False marks every batch.
+        workers: Under parameter servers, how many workers there are. The text is laid out in ``workers * batch`` rows;
+            each worker goes through its own `batch` rows, at its own pace and over and over. Batch n is worker
+            ``n % workers``'s, and an epoch is as many batches as all of them have.
 
     Returns:
         A stream of ``({"tokens": int32 [batch, steps], "first": bool [batch]}, labels int32 [batch, steps])``.
 
     Raises:
-        ValueError: The text is shorter than one batch.
+        ValueError: The text is shorter than one batch of every worker.
     """
-    tokens, labels = continued_batches(numbers, batch, steps)
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    tokens, labels = continued_batches(numbers, workers * batch, steps)
+    tokens, labels = (part.reshape(-1, batch, steps) for part in (tokens, labels))
     first = np.zeros([len(tokens), batch], bool)
-    first[: 1 if carry else None] = True
+    first[: workers if carry else None] = True
 
     def make_dataset(epoch: int, skip: int) -> tf.data.Dataset:
         part = slice(skip, None)
         inputs = {"tokens": tokens[part], "first": first[part]}
         return tf.data.Dataset.from_tensor_slices((inputs, labels[part])).prefetch(2)
 
-    return Stream(make_dataset, batches=len(tokens), batch_size=batch)
+    return Stream(make_dataset, batches=len(tokens), batch_size=batch, workers=workers)

@@ -21,6 +21,7 @@ import tensorflow as tf
 from zoo import layers, rnn
 from zoo.data.text import continued_batches
 from zoo.registry import NetSpec, register_net
+from zoo.rnn.checks import check_keys, check_positive, check_units
 from zoo.scoping import Model, get_variable, variable_scope
 
 
@@ -128,17 +129,23 @@ def word_lm(
         Logits [N, T, vocab_size]; for a pair, (logits, new state). End points ``embedding``, ``outputs``, ``logits``.
 
     Raises:
-        ValueError: An unknown size, inputs that are not integers, or rows that do not fit `carry`.
+        ValueError: An unknown size, a width or number that is not positive, inputs that are not integers [N, T] or
+            lack a part, or rows that do not fit `carry`.
 
     Source: section 4.1 of the paper; the PTB tutorial of TensorFlow 1.
     """
     if size not in RECIPES:
         raise ValueError(f"word_lm: size is one of {', '.join(RECIPES)}; got {size!r}")
     recipe = RECIPES[size]
-    hidden, num_layers = hidden or recipe.hidden, num_layers or recipe.num_layers
+    hidden = recipe.hidden if hidden is None else check_units(hidden, "word_lm: hidden")
+    num_layers = recipe.num_layers if num_layers is None else check_units(num_layers, "word_lm: num_layers")
     keep = recipe.keep_prob if keep_prob is None else keep_prob
+    scale = recipe.init_scale if init_scale is None else init_scale
+    check_positive(scale, "word_lm: init_scale")
+    check_units(vocab_size, "word_lm: vocab_size")
+    if carry is not None:
+        check_units(carry, "word_lm: carry")
     tokens, state, first = _parts(inputs, carry)
-    scale = init_scale or recipe.init_scale
     with variable_scope(scope, initializer=layers.random_uniform_initializer(-scale, scale)):
         net = rnn.embedding(tokens, vocab_size, hidden)
         # N x T x H
@@ -173,13 +180,22 @@ def word_lm(
 
 def _parts(inputs: Any, carry: int | None) -> tuple[Any, Any, Any]:
     """Word numbers, state or None, starts of texts or None."""
+    state = first = None
     if isinstance(inputs, Mapping):
-        if not carry:
+        check_keys(inputs, ("tokens", "first"), "word_lm")
+        if carry is None:
             raise ValueError("word_lm: inputs with 'first' need the option carry: the rows of the global batch")
-        return tf.convert_to_tensor(inputs["tokens"]), None, inputs["first"]
-    if isinstance(inputs, tuple | list):
-        return tf.convert_to_tensor(inputs[0]), inputs[1], None
-    return tf.convert_to_tensor(inputs), None, None
+        inputs, first = inputs["tokens"], inputs["first"]
+    elif isinstance(inputs, tuple | list):
+        if len(inputs) != 2:
+            raise ValueError(
+                f"word_lm: inputs are word numbers, or a pair of them and a state; got {len(inputs)} parts"
+            )
+        inputs, state = inputs
+    tokens = tf.convert_to_tensor(inputs)
+    if tokens.shape.rank not in (2, None):
+        raise ValueError(f"word_lm: word numbers are [rows, steps]; got shape {tokens.shape}: add the missing axis")
+    return tokens, state, first
 
 
 def summed_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
@@ -212,9 +228,10 @@ def perplexity(model: Model, numbers: np.ndarray, batch: int = 20, steps: int = 
         ``exp`` of the mean cross-entropy of the words predicted.
 
     Raises:
-        ValueError: The text is shorter than one batch.
+        ValueError: The text is shorter than one batch, or has words that the model lacks.
         FloatingPointError: The cross-entropy is not finite.
     """
+    _check_words(model, numbers)
     tokens, labels = continued_batches(numbers, batch, steps)
 
     @tf.function(reduce_retracing=True, autograph=False)
@@ -259,12 +276,13 @@ def generate(
         int32 [count].
 
     Raises:
-        ValueError: An empty prompt, or a negative temperature, count or top_k.
+        ValueError: An empty prompt, words that the model lacks, or a negative temperature, count or top_k.
     """
     if len(prompt) == 0 or count < 1:
         raise ValueError(f"generate needs a prompt and a count of at least 1, got {len(prompt)} words and {count}")
     if temperature < 0 or (top_k is not None and top_k < 1):
         raise ValueError(f"temperature must not be negative and top_k at least 1, got {temperature} and {top_k}")
+    _check_words(model, prompt)
     generator = np.random.default_rng(seed)
     step = tf.function(
         lambda tokens, state: model((tokens, state), training=False), reduce_retracing=True, autograph=False
@@ -276,6 +294,21 @@ def generate(
         if len(drawn) == count:
             return np.array(drawn, np.int32)
         logits, state = step(tf.constant([[drawn[-1]]], tf.int32), state)
+
+
+def vocabulary_size(model: Model) -> int:
+    """Returns how many words a built `word_lm` knows."""
+    return int(model.variable(next(name for name in model.variable_names if name.endswith("softmax_b"))).shape[0])
+
+
+def _check_words(model: Model, numbers: Any) -> None:
+    numbers, size = np.asarray(numbers), vocabulary_size(model)
+    wrong = numbers[(numbers < 0) | (numbers >= size)]
+    if wrong.size:
+        raise ValueError(
+            f"the model knows the words 0..{size - 1}, got {', '.join(map(str, wrong[:5]))}: encode the text with the "
+            "vocabulary that it was trained with"
+        )
 
 
 def _draw(logits: np.ndarray, temperature: float, top_k: int | None, generator: np.random.Generator) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.parallel.strategies import is_multi_worker
+from zoo.parallel.strategies import is_multi_worker, worker_count
 
 
 def distributed(strategy: Any, dataset: tf.data.Dataset) -> Any:
@@ -42,6 +42,43 @@ def distributed(strategy: Any, dataset: tf.data.Dataset) -> Any:
         return dataset.flat_map(parts)
 
     return strategy.distribute_datasets_from_function(of_worker)
+
+
+def own_batches(strategy: Any, dataset: tf.data.Dataset, workers: int) -> Any:
+    """Gives each worker behind parameter servers the batches of its own: of every `workers` batches, one.
+
+    The data set is sent to the workers, and each reads it at its own pace; one that is started again starts at its
+    beginning. It should have no end.
+
+    Args:
+        strategy: A `ParameterServerStrategy`.
+        dataset: Batches; number n is worker ``n % workers``'s.
+        workers: The number of workers.
+
+    Returns:
+        An argument for `ClusterCoordinator.schedule`; there `own_batch` reads it.
+
+    Raises:
+        ValueError: Another strategy, or another number of workers.
+    """
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"this data is laid out for {workers} workers behind parameter servers, and the strategy has none: make it "
+            "with workers=1"
+        )
+    found = worker_count(strategy)
+    if found != workers:
+        raise ValueError(
+            f"this data is laid out for {workers} workers and the cluster has {found}: make it with workers={found}"
+        )
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    return iter(coordinator.create_per_worker_dataset(dataset.batch(workers, drop_remainder=True)))
+
+
+def own_batch(iterator: Any) -> Any:
+    """Returns the next batch of the worker that runs this, from what `own_batches` made."""
+    number = tf.distribute.coordinator.experimental_get_current_worker_index()
+    return tf.nest.map_structure(lambda part: part[number], next(iterator))
 
 
 def rows_of(batch: Any, count: int, index: Any) -> Any:

@@ -51,6 +51,10 @@ def make_strategy(
         raise ValueError(f"give devices or their number, not both; got {list(devices)} and num_gpus={num_gpus}")
     if not synchronous and name != "towers":
         raise ValueError(f"synchronous=False is for towers; {name} is {'always' if name == 'ps' else 'never'} so")
+    if reduction != "auto" and name not in ("mirrored", "multiworker"):
+        raise ValueError(f"reduction is how mirrored replicas and workers meet; got {reduction!r} with {name}")
+    if batch_norm == "first" and name != "towers":
+        raise ValueError(f"batch_norm='first' is for towers; {name} takes 'mean', or 'sync' over replicas")
     if name in ("single", "multiworker", "ps"):
         if devices is not None or num_gpus is not None:
             raise ValueError(f"strategy {name!r} takes no number of GPUs: it uses those that this process sees")
@@ -62,8 +66,6 @@ def make_strategy(
     chosen = check_devices(devices) if devices is not None else choose_devices(num_gpus, strict=strict)
     if name == "towers":
         return Towers(chosen, batch_norm=batch_norm, synchronous=synchronous)
-    if batch_norm == "first":
-        raise ValueError("batch_norm='first' is for towers; mirrored replicas agree by 'mean' or 'sync'")
     return mirrored(chosen, reduction)
 
 
@@ -96,6 +98,13 @@ def mirrored(devices: Sequence[str], reduction: str = "auto") -> tf.distribute.M
 def replica_count(strategy: Strategy) -> int:
     """Returns over how many devices a synchronous step is split; 1 under parameter servers, where each has its own."""
     return strategy.count if isinstance(strategy, Towers) else strategy.num_replicas_in_sync
+
+
+def worker_count(strategy: Strategy | None) -> int:
+    """Returns how many workers take steps of their own: those behind parameter servers; 1 elsewhere."""
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return 1
+    return int(strategy._num_workers)  # it has no public name
 
 
 def is_multi_worker(strategy: Strategy) -> bool:

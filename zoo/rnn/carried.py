@@ -9,11 +9,36 @@ import tensorflow as tf
 from zoo import scoping
 
 
+class _Local:
+    """Zeros until something is assigned, in the memory of the worker that runs the step, and of no other.
+
+    Args:
+        variable: gives shape and dtype, and tells this value from others.
+    """
+
+    def __init__(self, variable: Any) -> None:
+        self.shape, self.dtype = variable.shape, tf.as_dtype(variable.dtype)
+        name = f"carried_state/{id(variable)}"
+        self._handle = tf.raw_ops.VarHandleOp(dtype=self.dtype, shape=self.shape, shared_name=name)
+
+    def read(self) -> tf.Tensor:
+        value = tf.cond(
+            tf.raw_ops.VarIsInitializedOp(resource=self._handle),
+            lambda: tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self.dtype),
+            lambda: tf.zeros(self.shape, self.dtype),
+        )
+        return tf.ensure_shape(value, self.shape)
+
+    def assign(self, value: Any) -> Any:
+        return tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
+
+
 class CarriedState:
     """The state of a cell in variables ``carried_state/{train,eval}/part_N`` of shape [global batch, width].
 
     Each replica or tower reads and writes the rows of its own part of the batch; the variables hold all rows on every
-    replica.
+    replica. With parameter servers a worker has whole batches of its own and keeps the state of training to itself: a
+    worker that is started again begins with zeros, and the variables hold the state of evaluation only.
     Make it inside the scoped function, `read` before the loop and pass what depends on the loop through `written`.
 
     Args:
@@ -22,7 +47,7 @@ class CarriedState:
         is_training: Python bool: which of the two states to use.
 
     Raises:
-        ValueError: `rows` does not divide by the replicas, or the strategy keeps variables on a parameter server.
+        ValueError: `rows` does not divide by the replicas.
     """
 
     def __init__(self, size: Any, rows: int | None, is_training: Any) -> None:
@@ -31,18 +56,16 @@ class CarriedState:
         if tf.is_tensor(is_training):
             raise ValueError("a carried state needs is_training as a Python bool, got a tensor")
         strategy = tf.distribute.get_strategy()
-        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            raise ValueError(
-                "a carried state belongs to one worker, but variables of a ParameterServerStrategy are shared by all: "
-                "pass the state in and out of the step, and keep it in the worker"
-            )
         self.size, self.rows = size, rows
         self.group = scoping.replicas()
         self.replicas = 1 if self.group is None else self.group.count
         self.replica = 0 if self.group is None else self.group.index
         sharing = max(strategy.num_replicas_in_sync, self.replicas)
         if rows % sharing:
-            raise ValueError(f"a carried state of {rows} rows does not divide by {sharing} replicas")
+            raise ValueError(
+                f"a carried state of {rows} rows does not divide by {sharing} replicas, of which each owns fixed rows: "
+                f"take a batch that is a multiple of {sharing}"
+            )
         widths = tf.nest.flatten(size)
         with scoping.variable_scope("carried_state"):
             parts = {
@@ -54,7 +77,9 @@ class CarriedState:
                 ]
                 for which in ("train", "eval")
             }
-        self.variables = parts["train" if is_training else "eval"]
+        self.variables: list[Any] = parts["train" if is_training else "eval"]
+        if is_training and isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            self.variables = [_Local(variable) for variable in self.variables]
 
     def read(self, first: Any) -> Any:
         """Returns this replica's rows, with zeros where a text starts.
@@ -66,16 +91,19 @@ class CarriedState:
             The state in the cell's structure.
 
         Raises:
-            ValueError: the batch has other rows than the state.
+            ValueError: the batch has other rows than the state, or `first` is not bool.
         """
         own = self.rows // self.replicas
         first = tf.convert_to_tensor(first)
+        if first.dtype != tf.bool:
+            raise ValueError(f"'first' says of each row whether a text starts, as bool [rows]; got {first.dtype.name}")
         if first.shape[0] not in (None, own):
             raise ValueError(
                 f"the carried state has {self.rows} rows ({own} a replica), but the batch of this replica has "
                 f"{first.shape[0]}: drop the last batch when it is not full"
             )
-        values = [tf.convert_to_tensor(v)[self.replica * own : (self.replica + 1) * own] for v in self.variables]
+        whole = [v.read() if isinstance(v, _Local) else tf.convert_to_tensor(v) for v in self.variables]
+        values = [value[self.replica * own : (self.replica + 1) * own] for value in whole]
         values = [tf.where(first[:, None], tf.zeros([], value.dtype), value) for value in values]
         return tf.nest.pack_sequence_as(self.size, values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -26,6 +27,83 @@ def check_floating(inputs: Any) -> None:
             )
 
 
+def check_cell(cell: Any, where: str) -> None:
+    """Refuses what is no recurrent cell.
+
+    Args:
+      cell: the value given.
+      where: who takes it, for the message.
+
+    Raises:
+      TypeError: a class, a cell of Keras, or anything that lacks what loops need.
+    """
+    if isinstance(cell, type):
+        raise TypeError(f"{where} takes a cell, got the class {cell.__name__}: make one, as {cell.__name__}(128)")
+    lacks = [need for need in ("state_size", "output_size", "zero_state") if not hasattr(cell, need)]
+    if lacks or not callable(cell):
+        keras = type(cell).__module__.partition(".")[0] in ("keras", "tf_keras")
+        remedy = "Keras' cells belong in keras.layers.RNN" if keras else "give an instance"
+        what = f"it has no {lacks[0]}" if lacks else "it cannot be called"
+        raise TypeError(
+            f"{where} takes a cell such as zoo.rnn.BasicLSTMCell(128), got {_short(cell)}: {what}; {remedy}"
+        )
+
+
+def check_keys(inputs: Mapping[str, Any], needed: Sequence[str], where: str) -> None:
+    """Refuses a batch with other parts than a network reads.
+
+    Args:
+      inputs: the batch.
+      needed: names of its parts.
+      where: the network's name.
+
+    Raises:
+      ValueError: a part is missing, or one too many.
+    """
+    if set(inputs) != set(needed):
+        missing = [name for name in needed if name not in inputs]
+        what = f"{', '.join(map(repr, missing))} is missing" if missing else "there are others"
+        raise ValueError(
+            f"{where}: a batch is a dict of {' and '.join(map(repr, needed))}; {what}, got "
+            f"{', '.join(map(repr, inputs)) or 'nothing'}"
+        )
+
+
+def check_positive(limit: Any, what: str) -> None:
+    """Refuses a clip or scale that is not a positive number.
+
+    Args:
+      limit: number, tensor, or None.
+      what: the argument's name.
+
+    Raises:
+      ValueError: zero, negative, NaN, or no number.
+    """
+    if limit is not None and not tf.is_tensor(limit) and not (isinstance(limit, numbers.Real) and float(limit) > 0):
+        raise ValueError(f"{what} must be a positive number or None, got {limit!r}")
+
+
+def check_zero_state(batch_size: Any, dtype: Any) -> None:
+    """Refuses sizes and types that a state cannot have.
+
+    Args:
+      batch_size: int or scalar tensor.
+      dtype: of the state.
+
+    Raises:
+      ValueError: no size or a negative one, or a type that is not floating point.
+    """
+    if not tf.is_tensor(batch_size) and (not isinstance(batch_size, numbers.Integral) or batch_size < 0):
+        raise ValueError(f"batch_size must be an integer of at least 0 or a scalar tensor, got {batch_size!r}")
+    dtype = tf.as_dtype(dtype)
+    if not (dtype.is_floating or dtype.is_complex):
+        raise ValueError(f"a state is floating point, got dtype {dtype.name}: give float32 or the inputs' own")
+
+
+def _short(value: Any) -> str:
+    return f"a tensor of shape {value.shape}" if tf.is_tensor(value) else repr(value)
+
+
 def _rows(tensor: Any) -> int | None:
     return None if tensor.shape.rank is None else tensor.shape[0]
 
@@ -47,7 +125,7 @@ def check_state(cell: Any, state: Any, inputs: Any) -> Any:
     size = cell.state_size
     if isinstance(size, tuple) and not isinstance(state, tuple | list):
         raise ValueError(
-            f"Expected state to be a tuple of length {len(size)}, but received: {state!r}. "
+            f"Expected state to be a tuple of length {len(size)}, but received: {_short(state)}. "
             f"{type(cell).__name__}.zero_state makes one"
         )
     check_floating(inputs)
@@ -61,6 +139,8 @@ def check_state(cell: Any, state: Any, inputs: Any) -> Any:
             parts = [fit(w, g, f"{path}.{n}" if isinstance(n, str) else f"{path}[{n}]")
                      for w, g, n in zip(want, got, names, strict=True)]  # fmt: skip
             return type(want)(*parts) if hasattr(want, "_fields") else tuple(parts)
+        if got is None:
+            raise ValueError(f"{path} is None, and must be a tensor [batch, {want}]: use zero_state")
         if isinstance(got, tuple | list):
             raise ValueError(f"{path} must be one tensor of width {want}, got a tuple of {len(got)}: use zero_state")
         got = tf.convert_to_tensor(got)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.stream import Stream, as_stream, permutation
-from zoo.parallel.shards import distributed
+from zoo.parallel.shards import distributed, own_batches
 from zoo.training.batch import unpack
 
 
@@ -40,6 +40,7 @@ class Feed:
         self.stream = (
             _endless(data, steps_per_epoch) if self.endless else _finite(data, global_batch, seed, steps_per_epoch)
         )
+        self.endless |= self.stream.workers > 1  # each worker goes over its own batches again
         self.strategy, self.seed = strategy, seed
         self.batches = self.stream.batches
         if self.batches == 0:
@@ -59,8 +60,12 @@ class Feed:
     def iterator(self) -> Any:
         """The strategy's iterator at the position."""
         if self._iterator is None:
-            dataset = self.stream(self.epoch, self.batch)
-            self._iterator = iter(distributed(self.strategy, dataset))
+            workers = self.stream.workers
+            if workers > 1:
+                dataset = self.stream(0).repeat().skip(self.batch - self.batch % workers)
+                self._iterator = own_batches(self.strategy, dataset, workers)
+            else:
+                self._iterator = iter(distributed(self.strategy, self.stream(self.epoch, self.batch)))
         return self._iterator
 
     @property
@@ -152,11 +157,14 @@ def _finite(data: Any, global_batch: int | None, seed: int, steps_per_epoch: int
         return stream
     if stream.batches is not None and steps_per_epoch > stream.batches:
         raise ValueError(f"steps_per_epoch is {steps_per_epoch}, but an epoch of the data has {stream.batches} batches")
+    if steps_per_epoch % stream.workers:
+        raise ValueError(f"steps_per_epoch is {steps_per_epoch}, no multiple of the data's {stream.workers} workers")
     return Stream(
         lambda epoch, skip: stream(epoch, skip).take(steps_per_epoch - skip),
         batches=steps_per_epoch,
         batch_size=stream.batch_size,
         examples=stream.examples,
+        workers=stream.workers,
     )
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from zoo.data.stream import as_stream
 from zoo.data.tfrecord.damage import damage_named
 from zoo.parallel.shards import distributed
-from zoo.parallel.strategies import Strategy, check_batch
+from zoo.parallel.strategies import Strategy, check_batch, worker_count
 from zoo.parallel.towers import Towers
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, output_shape, unpack
@@ -124,7 +124,7 @@ class Trainer:
         self.global_batch, self.steps_per_call = global_batch, steps_per_call
         self.jit_compile, self.seed = jit_compile, seed
         if isinstance(place, tf.distribute.ParameterServerStrategy):  # enough under way for every worker
-            self.steps_per_call = max(steps_per_call, 2 * place._num_workers)
+            self.steps_per_call = max(steps_per_call, 2 * worker_count(place))
         self.config = dict(config or {})
         self.engine: Engine | None = None
         self.position = (0, 0)
@@ -246,7 +246,7 @@ class Trainer:
             variables = {name: v for name, v in named_variables(self.model).items() if id(v) in trainable}
             if not variables:
                 raise ValueError("the model has no trainable variables; unfreeze some")
-            kind, options = make_engine(self.place)
+            kind, options = make_engine(self.place, self.jit_compile)
             self.engine = kind(
                 self.model,
                 self.optimizer,

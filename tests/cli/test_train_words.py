@@ -1,0 +1,71 @@
+"""`zoo train word_lm` on many devices, and what it refuses before anything is written."""
+
+import numpy as np
+import pytest
+
+from zoo.training import read_checkpoint
+
+OPTIONS = ["--epochs", "1", "--learning-rate", "0.3", "--option", "hidden=6", "--option", "init_scale=0.3"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for part, lines in (("train", 40), ("valid", 10), ("test", 6)):
+        (folder / f"ptb.{part}.txt").write_text(" the cat sat on the mat and the dog sat on the rug \n" * lines)
+    return folder
+
+
+def test_many_devices_give_the_numbers_of_one(zoo_command, text, tmp_path):
+    found = {}
+    for strategy in ("single", "towers", "mirrored"):
+        run = tmp_path / strategy
+        words = ["--out", run, "--strategy", strategy, *([] if strategy == "single" else ["--show-placement"])]
+        said = zoo_command("train", "word_lm", "--data", text, "--batch", "4", *OPTIONS, *words)
+        assert said.code == 0, said.err
+        assert ("Model/softmax_w" in said.out) == (strategy != "single")
+        newest = max(run.glob("model.ckpt-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+        found[strategy] = read_checkpoint(newest).arrays
+    state = found["single"]["model/Model/carried_state/train/part_3"]
+    assert state.shape == (4, 6)
+    assert (np.abs(state).max(1) > 1e-3).all()
+    for strategy in ("towers", "mirrored"):
+        for name, value in found["single"].items():
+            np.testing.assert_allclose(found[strategy][name], value, rtol=1e-4, atol=1e-6, err_msg=f"{strategy} {name}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--batch", "6", "--strategy", "towers"], "6 rows does not divide by the 4 devices"),
+        (["--batch", "6", "--strategy", "mirrored"], "give a --batch that is a multiple of 4"),
+        (["--strategy", "multiworker"], "TF_CONFIG, which is not set"),
+        (["--optimizer", "adam", "--patience", "3"], "takes no --optimizer, --patience: the recipe of its size"),
+        (["--option", "hidden=0"], "hidden"),
+        (["--option", "vocab_size=1"], "must be at least 2"),
+        (["--option", "size=huge"], "size is one of small, medium, large; got 'huge'"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(zoo_command, text, tmp_path, monkeypatch, words, message):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    batch = [] if "--batch" in words else ["--batch", "4"]
+    said = zoo_command("train", "word_lm", "--data", text, "--out", tmp_path / "run", *batch, *words)
+    assert said.code == 2
+    assert message in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_part_is_named(zoo_command, text, tmp_path):
+    (text / "ptb.valid.txt").unlink()
+    said = zoo_command("train", "word_lm", "--data", text, "--out", tmp_path / "run")
+    assert said.code == 2
+    assert "has ptb.train.txt, ptb.test.txt, but not ptb.valid.txt" in said.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(zoo_command, text, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    said = zoo_command("train", "word_lm", "--data", text, "--batch", "4", "--out", tmp_path)
+    assert said.code == 2
+    assert "holds no run but other files" in said.err
