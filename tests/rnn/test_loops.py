@@ -224,7 +224,7 @@ def test_refusals(options, message):
         (lambda: rnn.MultiRNNCell(rnn.GRUCell(2)), TypeError, "must be a list or tuple"),
         (lambda: rnn.MultiRNNCell([rnn.LSTMCell(2)], state_is_tuple=False), ValueError, "state_is_tuple is not set"),
         (lambda: rnn.DropoutWrapper(rnn.GRUCell(2), 1.5), ValueError, "input_keep_prob must be between 0 and 1"),
-        (lambda: rnn.DropoutWrapper(3), TypeError, "wraps an RNN cell"),
+        (lambda: rnn.DropoutWrapper(3), TypeError, "DropoutWrapper takes a cell"),
         (lambda: rnn.DropoutWrapper(rnn.GRUCell(2), variational_recurrent=True), ValueError, "dtype must be"),
         (lambda: rnn.GRUCell(0), ValueError, "positive integer"),
         (lambda: rnn.LSTMCell(2, activation="tanhh"), ValueError, "unknown activation"),

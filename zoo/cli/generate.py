@@ -38,5 +38,10 @@ def generate(
     if not len(start):
         raise ValueError("--prompt has no words; give at least one, or leave it out to start a new line")
     model = keras.saving.load_model(run / "model.keras", compile=False)
+    size = word_lm.vocabulary_size(model)
+    if size != len(vocabulary):
+        raise ValueError(
+            f"{run / 'vocabulary.json'} has {len(vocabulary)} words and the model {size}: they are not of one run"
+        )
     drawn = word_lm.generate(model, start, words, temperature=temperature, top_k=top_k, seed=seed)
     typer.echo(vocabulary.decode([*start, *drawn]))

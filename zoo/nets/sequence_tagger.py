@@ -14,7 +14,8 @@ import tensorflow as tf
 from zoo import layers, rnn
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import NetSpec, register_net
-from zoo.scoping import variable_scope
+from zoo.rnn.checks import check_keys, check_units
+from zoo.scoping import ScopeError, variable_scope
 
 CELLS: Final = {"lstm": rnn.BasicLSTMCell, "gru": rnn.GRUCell, "rnn": rnn.BasicRNNCell}
 MERGES: Final = ("concat", "sum")
@@ -73,7 +74,8 @@ def sequence_tagger(
         0 and the logits are the bias.
 
     Raises:
-        ValueError: An unknown cell or merge, or inputs of another width.
+        ValueError: An unknown cell or merge, a width or number that is not positive, or inputs of another width or
+            without one of the two parts.
     """
     if cell not in CELLS:
         raise ValueError(f"sequence_tagger: cell is one of {', '.join(CELLS)}; got {cell!r}")
@@ -81,10 +83,23 @@ def sequence_tagger(
         raise ValueError(f"sequence_tagger: num_classes is at least 1; got {num_classes}")
     if merge not in MERGES:
         raise ValueError(f"sequence_tagger: merge is one of {', '.join(MERGES)}; got {merge!r}")
+    for name, value in (("width", width), ("hidden", hidden), ("num_layers", num_layers)):
+        check_units(value, f"sequence_tagger: {name}")
+    if vocab_size is not None:
+        check_units(vocab_size, "sequence_tagger: vocab_size")
     lengths = None
     if isinstance(inputs, Mapping):
+        check_keys(inputs, ("sequence", "length"), "sequence_tagger")
         inputs, lengths = inputs["sequence"], inputs["length"]
     net = tf.convert_to_tensor(inputs)
+    if net.shape.rank not in (3 if vocab_size is None else 2, None):
+        wanted = "[rows, steps, width]" if vocab_size is None else "word numbers [rows, steps]"
+        raise ValueError(f"sequence_tagger: sequences are {wanted}; got shape {net.shape}: add or drop an axis")
+    if vocab_size is None and not net.dtype.is_floating:
+        raise ValueError(
+            f"sequence_tagger: features are floating point; got {net.dtype.name}: cast them, or give the option "
+            "vocab_size for word numbers"
+        )
     ends: dict[str, tf.Tensor] = {}
     with variable_scope(scope):
         if vocab_size is not None:
@@ -137,7 +152,8 @@ def row_classifier(
     """Reads a picture from top to bottom, one row a step, and names it after the last.
 
     Args:
-        images: [N, height, width, channels] floats in 0..1.
+        images: [N, height, width, channels] floats in 0..1. The width and the channels decide the weights' shape; a
+            model is made for 28 x 28 x 1 unless `input_shape` says otherwise.
         num_classes: Number of classes.
         is_training: True turns dropout on.
         hidden: Units of the cell.
@@ -149,7 +165,8 @@ def row_classifier(
         Logits [N, num_classes], and end points ``rows``, ``last`` and ``logits``.
 
     Raises:
-        ValueError: An unknown cell, or images without static height, width and channels.
+        ValueError: An unknown cell, images without static height, width and channels, or of another width than the
+            model was made for.
     """
     if cell not in CELLS:
         raise ValueError(f"row_classifier: cell is one of {', '.join(CELLS)}; got {cell!r}")
@@ -158,11 +175,24 @@ def row_classifier(
     images = tf.convert_to_tensor(images)
     if images.shape.rank != 4 or None in images.shape.as_list()[1:]:
         raise ValueError(f"row_classifier: images are [N, height, width, channels]; got {images.shape}")
+    if not images.dtype.is_floating:
+        raise ValueError(
+            f"row_classifier: images are floating point in 0..1; got {images.dtype.name}: convert them with "
+            "tf.image.convert_image_dtype(images, tf.float32)"
+        )
+    check_units(hidden, "row_classifier: hidden")
     height, width, channels = images.shape.as_list()[1:]
     with variable_scope(scope):
         net = tf.reshape(images, [-1, height, width * channels])
         # N x 28 rows x 28
-        net, _ = rnn.dynamic_rnn(CELLS[cell](hidden), net)
+        try:
+            net, _ = rnn.dynamic_rnn(CELLS[cell](hidden), net)
+        except ScopeError as error:
+            raise ValueError(
+                f"row_classifier: the weights belong to rows of one width, and pictures of shape {images.shape} have "
+                f"another ({error}). Resize or pad them to the model's input_shape, or make a model for them: "
+                f"row_classifier(input_shape={(height, width, channels)})"
+            ) from error
         # N x 28 x 128
         ends = {"rows": net, "last": net[:, -1]}
         net = layers.dropout(ends["last"], keep_prob, is_training=is_training)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.checks import check_state
+from zoo.rnn.checks import check_state, check_zero_state
 
 Tensor: TypeAlias = Any
 State: TypeAlias = Any
@@ -73,6 +73,8 @@ class RNNCell:
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
         self.name = name or snake
         self.dtype = None if dtype is None else tf.as_dtype(dtype)
+        if self.dtype is not None:
+            check_zero_state(0, self.dtype)
         self.trainable = trainable
         self._reuse = reuse
         self._context: Callable[[], Any] = lambda: None  # weak: where `_scope` and `_weights` are valid
@@ -231,8 +233,12 @@ class RNNCell:
 
         Returns:
           Tensors [batch_size, size] in the structure of `state_size`.
+
+        Raises:
+          ValueError: a negative size, or a dtype that is not floating point.
         """
         dtype = dtype or self.dtype or tf.float32
+        check_zero_state(batch_size, dtype)
         with tf.name_scope(type(self).__name__ + "ZeroState"):
             return tf.nest.map_structure(lambda size: tf.zeros([batch_size, size], dtype), self.state_size)
 

@@ -19,6 +19,23 @@ from typing import Any, Final
 
 import numpy as np
 
+from zoo.rnn.convert_gru import RESET, gru_from_keras, gru_to_keras, gru_to_torch, keras_kernels
+
+__all__ = [
+    "LSTMWeights",
+    "bidirectional_from_keras",
+    "bidirectional_to_keras",
+    "gru_from_keras",
+    "gru_to_keras",
+    "gru_to_torch",
+    "lstm_from_cudnn",
+    "lstm_from_keras",
+    "lstm_from_torch",
+    "lstm_to_cudnn",
+    "lstm_to_keras",
+    "lstm_to_torch",
+]
+
 TORCH_PARTS: Final = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
@@ -57,6 +74,18 @@ class LSTMWeights:
         return len(self.bias) // 4
 
 
+def _layer(weights: Any) -> LSTMWeights:
+    """Returns `weights` if they are one LSTM layer, and raises TypeError if not."""
+    if isinstance(weights, LSTMWeights):
+        return weights
+    if isinstance(weights, Mapping) and any("gates" in str(key) for key in weights):
+        raise ValueError("these are the weights of a GRU, and an LSTM is converted here: use gru_to_keras")
+    raise TypeError(
+        f"an LSTM layer is given as LSTMWeights(kernel, bias), got {type(weights).__name__}: wrap the two arrays, as "
+        "LSTMWeights(model.variable('rnn/basic_lstm_cell/kernel').numpy(), ...)"
+    )
+
+
 def _swap(values: np.ndarray, axis: int = -1) -> np.ndarray:
     """Exchanges the second and third of four blocks: i, j, f, o <-> i, f, j, o."""
     first, second, third, fourth = np.split(values, 4, axis)
@@ -79,7 +108,11 @@ def lstm_to_keras(weights: LSTMWeights, forget_bias: float = 1.0) -> list[np.nda
 
     Returns:
       For ``set_weights``: kernel [width, 4 units], recurrent kernel [units, 4 units], bias [4 units].
+
+    Raises:
+      TypeError: `weights` is no `LSTMWeights`.
     """
+    weights = _layer(weights)
     rows = len(weights.kernel) - weights.units
     kernel = _swap(weights.kernel)
     return [kernel[:rows], kernel[rows:], _swap(_add_forget(weights.bias, forget_bias))]
@@ -96,11 +129,10 @@ def lstm_from_keras(weights: Sequence[np.ndarray], forget_bias: float = 1.0) -> 
       The layer.
 
     Raises:
-      ValueError: not two or three arrays.
+      TypeError: no list of arrays.
+      ValueError: not two or three arrays, or not those of an LSTM.
     """
-    if len(weights) not in (2, 3):
-        raise ValueError(f"a Keras LSTM has kernel, recurrent kernel and perhaps a bias, got {len(weights)} arrays")
-    kernel, recurrent = (np.asarray(w) for w in weights[:2])
+    kernel, recurrent = keras_kernels(weights, "LSTM", 4)
     bias = np.asarray(weights[2]) if len(weights) == 3 else np.zeros(kernel.shape[1], kernel.dtype)
     return LSTMWeights(_swap(np.concatenate([kernel, recurrent])), _add_forget(_swap(bias), -forget_bias))
 
@@ -116,7 +148,7 @@ def bidirectional_to_keras(forward: LSTMWeights, backward: LSTMWeights, forget_b
     Returns:
       Six arrays for ``set_weights``.
     """
-    return [*lstm_to_keras(forward, forget_bias), *lstm_to_keras(backward, forget_bias)]
+    return [w for side in (forward, backward) for w in lstm_to_keras(side, forget_bias)]
 
 
 def bidirectional_from_keras(
@@ -140,58 +172,6 @@ def bidirectional_from_keras(
     return lstm_from_keras(weights[:half], forget_bias), lstm_from_keras(weights[half:], forget_bias)
 
 
-def gru_to_keras(
-    gates_kernel: np.ndarray, gates_bias: np.ndarray, candidate_kernel: np.ndarray, candidate_bias: np.ndarray
-) -> list[np.ndarray]:
-    """Converts a TF1 GRU to ``keras.layers.GRU(reset_after=False)``; Keras' z is TF1's u.
-
-    Args:
-      gates_kernel: [width + units, 2 units], columns r, u.
-      gates_bias: [2 units].
-      candidate_kernel: [width + units, units].
-      candidate_bias: [units].
-
-    Returns:
-      For ``set_weights``: kernel [width, 3 units], recurrent kernel [units, 3 units], bias [3 units].
-    """
-    r, u = np.split(np.asarray(gates_kernel), 2, axis=1)
-    b_r, b_u = np.split(np.asarray(gates_bias), 2)
-    kernel = np.concatenate([u, r, candidate_kernel], axis=1)
-    rows = len(kernel) - len(b_r)
-    return [kernel[:rows], kernel[rows:], np.concatenate([b_u, b_r, candidate_bias])]
-
-
-def gru_from_keras(weights: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Converts from ``keras.layers.GRU(reset_after=False)``.
-
-    Args:
-      weights: of ``get_weights``, with a bias.
-
-    Returns:
-      ``gates/kernel``, ``gates/bias``, ``candidate/kernel``, ``candidate/bias``.
-
-    Raises:
-      ValueError: a GRU with ``reset_after=True`` (Keras' default), which is another function.
-    """
-    kernel, recurrent, bias = (np.asarray(w) for w in weights)
-    if bias.ndim == 2:
-        raise ValueError(_RESET.format("this Keras GRU has reset_after=True"))
-    z, r, candidate = np.split(np.concatenate([kernel, recurrent]), 3, axis=1)
-    b_z, b_r, b_candidate = np.split(bias, 3)
-    return {
-        "gates/kernel": np.concatenate([r, z], axis=1),
-        "gates/bias": np.concatenate([b_r, b_z]),
-        "candidate/kernel": candidate,
-        "candidate/bias": b_candidate,
-    }
-
-
-_RESET: Final = (
-    "{}: it multiplies by the reset gate after the matrix product, TF1's GRU before it, so no weights make them equal. "
-    "Use keras.layers.GRU(reset_after=False), or train again"
-)
-
-
 def lstm_to_torch(
     layers: Sequence[LSTMWeights | tuple[LSTMWeights, LSTMWeights]], forget_bias: float = 1.0
 ) -> dict[str, np.ndarray]:
@@ -203,10 +183,17 @@ def lstm_to_torch(
 
     Returns:
       A state dict of arrays: ``weight_ih_l0`` [4 units, width], ... The bias goes to ``bias_ih``; ``bias_hh`` is 0.
+
+    Raises:
+      TypeError: no list of `LSTMWeights` or pairs of them.
     """
+    if not isinstance(layers, list | tuple):
+        raise TypeError(f"lstm_to_torch takes a list of layers, the lowest first, got {type(layers).__name__}")
     state: dict[str, np.ndarray] = {}
     for number, layer in enumerate(layers):
         pair = layer if isinstance(layer, tuple) else (layer,)
+        if len(pair) > 2:
+            raise TypeError(f"a layer has one direction or two, got {len(pair)} parts in layer {number}")
         for suffix, weights in zip(("", "_reverse"), pair, strict=False):
             kernel, recurrent, bias = lstm_to_keras(weights, forget_bias)
             values = (kernel.T, recurrent.T, bias, np.zeros_like(bias))
@@ -227,8 +214,11 @@ def lstm_from_torch(
       Layers, lowest first; pairs (forward, backward) when bidirectional.
 
     Raises:
-      ValueError: a GRU or RNN, a projection, or keys that are none of an LSTM's.
+      TypeError: no state dict.
+      ValueError: a GRU or RNN, a projection, or keys that are none of an LSTM's or missing.
     """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"lstm_from_torch takes lstm.state_dict(), got {type(state).__name__}")
     arrays = {key: np.asarray(value) for key, value in state.items()}
     pattern = re.compile(r"(weight_ih|weight_hh|bias_ih|bias_hh)_l(\d+)(_reverse)?")
     strange = [key for key in arrays if not pattern.fullmatch(key)]
@@ -243,11 +233,14 @@ def lstm_from_torch(
         )
     gates = arrays["weight_hh_l0"].shape[0] // arrays["weight_hh_l0"].shape[1]
     if gates == 3:
-        raise ValueError(_RESET.format("this is a torch.nn.GRU"))
+        raise ValueError(RESET.format("this is a torch.nn.GRU"))
     if gates != 4:
         raise ValueError(f"an LSTM has 4 gates, this recurrent network of PyTorch has {gates}")
 
     def layer(suffix: str) -> LSTMWeights:
+        lacks = [f"{part}_{suffix}" for part in TORCH_PARTS[:2] if f"{part}_{suffix}" not in arrays]
+        if lacks:
+            raise ValueError(f"not the state dict of a torch.nn.LSTM: {', '.join(lacks)} is missing")
         kernel, recurrent = (arrays[f"{part}_{suffix}"].T for part in TORCH_PARTS[:2])
         biases = [arrays[f"{part}_{suffix}"] for part in TORCH_PARTS[2:] if f"{part}_{suffix}" in arrays]
         return lstm_from_keras([kernel, recurrent, *([np.sum(biases, axis=0)] if biases else [])], forget_bias)
@@ -255,15 +248,6 @@ def lstm_from_torch(
     count = 1 + max(int(key.partition("_l")[2].partition("_")[0]) for key in arrays)
     both = "weight_ih_l0_reverse" in arrays
     return [(layer(f"l{n}"), layer(f"l{n}_reverse")) if both else layer(f"l{n}") for n in range(count)]
-
-
-def gru_to_torch(*_: Any) -> None:
-    """Refuses: PyTorch's GRU is another function.
-
-    Raises:
-      ValueError: always, with the reason.
-    """
-    raise ValueError(_RESET.format("torch.nn.GRU (like cuDNN's) is another function than TF1's GRU"))
 
 
 def lstm_to_cudnn(weights: LSTMWeights, forget_bias: float = 1.0, split: bool = True) -> np.ndarray:

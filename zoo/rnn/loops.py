@@ -10,7 +10,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell, State, Tensor
-from zoo.rnn.checks import check_floating, check_state
+from zoo.rnn.checks import check_cell, check_floating, check_state
 from zoo.rnn.multi import independent, prepare
 
 
@@ -49,11 +49,13 @@ def dynamic_rnn(
       Outputs in the layout of `inputs`, and the last state.
 
     Raises:
+      TypeError: `cell` is no cell.
       ValueError: what does not fit, see `docs/rnn.md`.
       InvalidArgumentError: lengths outside 0..time that are only known at run time.
 
     Source: TF1's ``dynamic_rnn``.
     """
+    check_cell(cell, "dynamic_rnn")
     inputs = tf.convert_to_tensor(inputs)
     check_floating(inputs)
     if inputs.shape.rank != 3:
@@ -150,8 +152,8 @@ def static_rnn(
       List of outputs [batch, output_size], and the last state.
 
     Raises:
-      TypeError: `inputs` is no list.
-      ValueError: an empty list, and what `dynamic_rnn` refuses.
+      TypeError: `inputs` is no list, or `cell` no cell.
+      ValueError: an empty list, steps of different shapes or types, and what `dynamic_rnn` refuses.
 
     Source: TF1's ``static_rnn``.
     """
@@ -159,6 +161,17 @@ def static_rnn(
         raise TypeError(f"inputs must be a list of tensors, one a step, got {type(inputs).__name__}: use dynamic_rnn")
     if not inputs:
         raise ValueError("inputs must not be empty: give at least one step")
+    if any(step is None for step in inputs):
+        raise ValueError(f"inputs[{[step is None for step in inputs].index(True)}] is None: give [batch, width] a step")
+    inputs = [tf.convert_to_tensor(step) for step in inputs]
+    for number, step in enumerate(inputs):
+        same = step.shape.is_compatible_with(inputs[0].shape) and step.dtype == inputs[0].dtype
+        if not same or step.shape.rank not in (2, None):
+            raise ValueError(
+                f"every step of inputs must be [batch, width], all alike: inputs[{number}] is {step.dtype.name} "
+                f"{step.shape}, inputs[0] is {inputs[0].dtype.name} {inputs[0].shape}; pad what is shorter, and use "
+                "dynamic_rnn for one tensor"
+            )
     outputs, state = dynamic_rnn(
         cell, tf.stack(inputs), sequence_length, initial_state, dtype, time_major=True, scope=scope
     )
@@ -200,8 +213,14 @@ def bidirectional_dynamic_rnn(
       ``(outputs_fw, outputs_bw)``, not concatenated, and ``(state_fw, state_bw)``. The backward state is the one after
       reading position 0.
 
+    Raises:
+      TypeError: no cells.
+      ValueError: what `dynamic_rnn` refuses.
+
     Source: Schuster and Paliwal (1997); TF1's ``bidirectional_dynamic_rnn``.
     """
+    check_cell(cell_fw, "bidirectional_dynamic_rnn: cell_fw")
+    check_cell(cell_bw, "bidirectional_dynamic_rnn: cell_bw")
     cell_fw, cell_bw = independent([cell_fw, cell_bw], "bidirectional_dynamic_rnn")
     inputs = tf.convert_to_tensor(inputs)
     options = {
@@ -259,10 +278,16 @@ def stack_bidirectional_dynamic_rnn(
       Outputs of the last layer, both directions concatenated; forward states and backward states, one a layer.
 
     Raises:
+      TypeError: no lists of cells.
       ValueError: no cells, or lists of different lengths.
 
     Source: TF1's ``contrib.rnn.stack_bidirectional_dynamic_rnn``.
     """
+    for name, given in (("cells_fw", cells_fw), ("cells_bw", cells_bw)):
+        if not isinstance(given, list | tuple):
+            raise TypeError(f"{name} must be a list of cells, one a layer, got {given!r}: write [cell]")
+        for number, cell in enumerate(given):
+            check_cell(cell, f"stack_bidirectional_dynamic_rnn: {name}[{number}]")
     if not cells_fw or len(cells_fw) != len(cells_bw):
         raise ValueError(f"give as many forward as backward cells, got {len(cells_fw)} and {len(cells_bw)}")
     layers = len(cells_fw)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numbers
 from collections import namedtuple
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from zoo.rnn import cudnn, fused
 from zoo.rnn.cells import Activation, RNNCell, State, Tensor, activation_function
-from zoo.rnn.checks import check_kernel, check_units
+from zoo.rnn.checks import check_kernel, check_positive, check_units
 
 
 class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
@@ -19,8 +21,10 @@ class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
 
     @property
     def dtype(self) -> Any:
-        """The common dtype of both parts; TypeError when they differ."""
+        """The common dtype of both parts; TypeError when they differ or are no tensors."""
         c, h = self
+        if not (hasattr(c, "dtype") and hasattr(h, "dtype")):
+            raise TypeError(f"c and h must be tensors, got {c!r} and {h!r}: a cell's zero_state makes both")
         if c.dtype != h.dtype:
             raise TypeError(f"c and h must have one dtype, got {c.dtype.name} and {h.dtype.name}: cast one of them")
         return c.dtype
@@ -51,7 +55,7 @@ class LSTMCell(RNNCell):
       trainable: see `RNNCell`.
 
     Raises:
-      ValueError: a width is not positive, or shards are asked for.
+      ValueError: a width or a clip is not positive, the forget bias is no number, or shards are asked for.
 
     Source: Sak et al., arXiv:1402.1128; TF1's ``LSTMCell``.
     """
@@ -77,6 +81,10 @@ class LSTMCell(RNNCell):
         super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
         if num_unit_shards or num_proj_shards:
             raise ValueError("shards are not supported: open a variable_scope with a partitioner instead")
+        check_positive(cell_clip, "cell_clip")
+        check_positive(proj_clip, "proj_clip")
+        if not tf.is_tensor(forget_bias) and not (isinstance(forget_bias, numbers.Real) and np.isfinite(forget_bias)):
+            raise ValueError(f"forget_bias must be a finite number, got {forget_bias!r}")
         self.num_units = check_units(num_units)
         self.num_proj = None if num_proj is None else check_units(num_proj, "num_proj")
         self.use_peepholes, self.cell_clip, self.proj_clip = use_peepholes, cell_clip, proj_clip

@@ -11,6 +11,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell, State, Tensor
+from zoo.rnn.checks import check_cell
 
 
 def leaf(cell: Any) -> Any:
@@ -75,7 +76,7 @@ class MultiRNNCell(RNNCell):
 
     Raises:
       ValueError: no cells, or cells with tuple states under ``state_is_tuple=False``.
-      TypeError: `cells` is not a list or tuple.
+      TypeError: `cells` is not a list or tuple, or something in it is no cell.
 
     Source: TF1's ``MultiRNNCell``.
     """
@@ -83,9 +84,11 @@ class MultiRNNCell(RNNCell):
     def __init__(self, cells: Sequence[Any], state_is_tuple: bool = True, share_weights: bool = False) -> None:
         super().__init__()
         if not isinstance(cells, list | tuple):
-            raise TypeError(f"cells must be a list or tuple, but saw: {cells!r}")
+            raise TypeError(f"cells must be a list or tuple, but saw: {cells!r}. Write MultiRNNCell([cell])")
         if not cells:
             raise ValueError("Must specify at least one cell for MultiRNNCell.")
+        for number, cell in enumerate(cells):
+            check_cell(cell, f"MultiRNNCell: cells[{number}]")
         if not state_is_tuple and any(isinstance(c.state_size, tuple) for c in cells):
             raise ValueError(
                 "Some cells return tuples of states, but the flag state_is_tuple is not set.  State sizes are: "

@@ -8,11 +8,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell, State, Tensor
+from zoo.rnn.checks import check_cell
 from zoo.rnn.lstm import LSTMStateTuple
 from zoo.rnn.multi import prepare
 
@@ -26,9 +28,7 @@ class _Wrapper(RNNCell):
     """
 
     def __init__(self, cell: Any, *, dtype: Any = None) -> None:
-        for need in ("output_size", "state_size"):
-            if not hasattr(cell, need) or not callable(cell):
-                raise TypeError(f"{type(self).__name__} wraps an RNN cell, got {cell!r}: it has no {need}")
+        check_cell(cell, type(self).__name__)
         super().__init__(dtype=dtype)
         self.cell = cell
 
@@ -198,6 +198,8 @@ class DropoutWrapper(_Wrapper):
         self._keep = {}
         for name, value in (("input", input_keep_prob), ("state", state_keep_prob), ("output", output_keep_prob)):
             static = tf.get_static_value(value) if tf.is_tensor(value) else value
+            if static is not None and not isinstance(static, numbers.Real | np.ndarray):
+                raise ValueError(f"Parameter {name}_keep_prob must be a number between 0 and 1, got {value!r}")
             if static is not None and not 0 <= float(static) <= 1:
                 raise ValueError(f"Parameter {name}_keep_prob must be between 0 and 1, got {float(static)}")
             self._keep[name] = value if static is None else float(static)

@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import math
 import sys
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -22,7 +23,7 @@ from zoo.scoping.foreign import hook_legacy_layers
 VariableScope = tf.compat.v1.VariableScope
 get_variable_scope = tf.compat.v1.get_variable_scope
 
-_TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "zoo.layers")
+_TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "zoo.layers", "zoo.rnn")
 
 
 class ScopeError(ValueError):
@@ -59,6 +60,7 @@ class Frame:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.seen: dict[str, str] = {}
+        self._traces: dict[str, tuple[Callable[[], Any], str]] = {}  # name -> the `tf.function` trace that made it
         self.collections: dict[Any, list[Any]] = {}
         self.native = False
         self.last = ""
@@ -96,7 +98,7 @@ class Frame:
         self, name: str, shape: Any, dtype: Any, initializer: Any, reuse: Any, partitioner: Any = None, **how: Any
     ) -> Any:
         """Answers one `get_variable(name)` by TF1's rules: share, make, or say what is wrong."""
-        check_reuse(name, reuse, self.seen)
+        self.check_reuse(name, reuse)
         found = self.store.lookup(name)
         if found is None:
             if partitioner is not None:
@@ -109,7 +111,23 @@ class Frame:
             check_match(name, found, shape, dtype)
         if name not in self.seen:
             self.seen[name] = caller()
+            trace = _current_trace()
+            if trace is not None:
+                self._traces[name] = (weakref.ref(trace), trace.name)
         return found
+
+    def check_reuse(self, name: str, reuse: Any) -> None:
+        """Raises ScopeError for a name made twice without reuse, or missing under reuse=True.
+
+        The same line of the same `tf.function` may ask again in another trace: TensorFlow traces twice what makes
+        variables, and anew for other shapes.
+        """
+        if not reuse and name in self._traces:
+            trace, function = _current_trace(), self._traces[name][1]
+            again = trace is not None and trace is not self._traces[name][0]() and trace.name == function
+            if again and self.seen[name] == caller():
+                return
+        check_reuse(name, reuse, self.seen)
 
     def _create(self, name: str, shape: Any, dtype: Any, initializer: Any, where: str, **how: Any) -> Any:
         full_shape, dtype, initial = _initial_value(name, shape, dtype, initializer)
@@ -130,6 +148,14 @@ _FRAME: ContextVar[Frame | None] = ContextVar("zoo_frame", default=None)
 def current_frame() -> Frame | None:
     """Returns the active frame, or None outside any model and `variable_store`."""
     return _FRAME.get()
+
+
+def _current_trace() -> Any:
+    """Returns the graph of the outermost `tf.function` being traced, or None."""
+    graph, found = tf.compat.v1.get_default_graph(), None
+    while hasattr(graph, "outer_graph"):
+        graph, found = graph.outer_graph, graph
+    return found
 
 
 def caller() -> str:

@@ -19,7 +19,6 @@ from zoo.scoping.frames import (
     _root_getter,
     caller,
     check_match,
-    check_reuse,
     get_variable_scope,
 )
 
@@ -100,7 +99,7 @@ def get_variable(
         full = f"{scope.name}/{name}" if scope.name else name
         found = frame.store.lookup(full)
         if found is not None:
-            check_reuse(full, scope.reuse, frame.seen)
+            frame.check_reuse(full, scope.reuse)
             check_match(full, found, shape, dtype)
             frame.seen.setdefault(full, "an earlier line")
             return found
