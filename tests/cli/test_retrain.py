@@ -94,7 +94,7 @@ BAD = [
     ("--layout", "flat"), ("--head", "forest"), ("--hidden", "5"), ("--dropout", "0.5"), ("--size", "8"),
     ("--epochs", "0"), ("--finetune-rate", "inf"), ("--train-batch-norm",), ("--seed", "-1"), ("--batch-size", "0"),
     ("--workers", "0"), ("--net", "lenet"), ("--weights", "no-such-file.h5"), ("--option", "colour"),
-    ("--option", "colour=1"), ("--out", "pictures/run"), ("--cache", "pictures/cache"), ("--devices", "gpu:7"),
+    ("--option", "colour=1"), ("--devices", "gpu:7"),
 ]  # fmt: skip
 
 
@@ -104,9 +104,7 @@ def test_a_bad_option_ends_with_2_before_anything_is_written(option, place, zoo_
     (tmp_path / "pictures").symlink_to(place[0] / "pictures")
     given = [] if option[0] in ("--net", "--weights") else ["--net", "lenet5"]
     given += [] if option[0] == "--weights" else ["--weights", "none"]
-    given += [] if option[0] == "--out" else ["--out", "run"]
-    given += [] if option[0] == "--cache" else ["--cache", "cache"]
-    said = zoo_command("retrain", "pictures", *given, *option)
+    said = zoo_command("retrain", "pictures", "--out", "run", "--cache", "cache", *given, *option)
     assert said.code == 2 and said.err.strip() and "Traceback" not in said.err, said.err
     assert "Fingerprint" not in said.out and [path.name for path in tmp_path.iterdir()] == ["pictures"]
 

@@ -86,8 +86,9 @@ class Reader:
         side = max(height, width)
         top, left = (side - height) // 2, (side - width) // 2
         square = np.empty((side, side, 3), np.uint8)
-        square[:] = self.background
         square[top : top + height, left : left + width] = pixels
+        for edge in (square[:top], square[top + height :], square[:, :left], square[:, left + width :]):
+            edge[:] = self.background
         return square
 
     def view(self, data: bytes, number: int, key: str) -> np.ndarray:

@@ -17,7 +17,7 @@ MARK = "settings.json"  # says that a folder is a run's
 
 
 def check_folders(images: Any, folder: Path, cache: Path) -> None:
-    """Checks that there are pictures, and that run folder and cache can be written and are no part of them.
+    """Checks that there are pictures, and that run folder and cache can be written.
 
     Args:
         images: What ``retrain`` was given.
@@ -29,17 +29,10 @@ def check_folders(images: Any, folder: Path, cache: Path) -> None:
         FileExistsError: Something else lies in the run folder.
         NotADirectoryError: A file is in the way.
         PermissionError: A folder cannot be written.
-        ValueError: A folder lies among the pictures.
     """
-    root = Path(images).resolve() if isinstance(images, str | os.PathLike) else None
-    if root is not None and not root.exists():
+    if isinstance(images, str | os.PathLike) and not Path(images).exists():
         raise FileNotFoundError(f"{os.fspath(images)!r}: there is no such folder or CSV file")
     for option, place in (("--out", folder), ("--cache", cache)):
-        if root is not None and root.is_dir() and place.resolve().is_relative_to(root):
-            raise ValueError(
-                f"{option} must lie outside the folder of pictures, or its files would be taken for a class. "
-                f"Received: {place}"
-            )
         there = next(p for p in (place.absolute(), *place.absolute().parents) if p.exists())
         if not there.is_dir():
             raise NotADirectoryError(f"{there} is a file; give a folder as {option}.")

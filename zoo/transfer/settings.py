@@ -80,7 +80,7 @@ class Settings:
             (number(self.validation), "validation must be a share, 0 or more", self.validation),
             (number(self.test), "test must be a share, 0 or more", self.test),
             (self.validation + self.test < 1, "validation and test must leave something to train on", None),
-            (math.isfinite(self.near) and self.near > 0, "near must be a cosine above 0; 2 joins nothing", self.near),
+            (math.isfinite(self.near) and self.near >= -1, "near must be a cosine; above 1 joins nothing", self.near),
             (
                 self.head != "softmax" or not (self.hidden or self.dropout),
                 "hidden and dropout need head sgd or adam",
