@@ -48,7 +48,7 @@ def asynchronous():
         "one device": [],
         "2 towers, averaged": ["--strategy", "towers", "--devices", "cpu:0,cpu:1"],
         "2 towers, asynchronous": ["--strategy", "towers", "--devices", "cpu:0,cpu:1", "--asynchronous"],
-        "4 towers, asynchronous": ["--strategy", "towers", "--devices", "cpu:0,cpu:3", "--asynchronous"],
+        "4 towers, asynchronous": ["--strategy", "towers", "--devices", "cpu:0,cpu:1,cpu:2,cpu:3", "--asynchronous"],
     }
     recipe = {"optimizer": "momentum", "learning-rate": "0.05"}
     words = [word for name, value in recipe.items() for word in (f"--{name}", value)]

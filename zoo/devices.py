@@ -102,7 +102,8 @@ def parse_devices(text: str) -> list[int] | None:
     """Reads ``--devices``: None for all GPUs, else their numbers.
 
     Raises:
-        ValueError: it is not "all", "cpu", or a list such as "gpu:0,gpu:1".
+        ValueError: it is not "all", "cpu", or a list such as "gpu:0,gpu:1", or logical CPUs are named twice or
+            with a gap.
     """
     word = text.strip().lower()
     if word in ("all", ""):
@@ -116,13 +117,23 @@ def parse_devices(text: str) -> list[int] | None:
             raise ValueError(
                 f"devices takes 'all', 'cpu', or a list such as 'gpu:0,gpu:1' or 'cpu:0,cpu:1'; got {text!r}"
             )
+    cpus = _logical_cpus(word)
+    if sorted(cpus) != list(range(len(cpus))):
+        raise ValueError(
+            f"devices divides the CPU into as many parts as are named, from cpu:0 on: 'cpu:0,cpu:1' for two; "
+            f"got {text!r}"
+        )
     return numbers
 
 
 def logical_cpus(text: str) -> int:
     """Returns into how many logical devices ``--devices`` divides the CPU: 2 for "cpu:0,cpu:1"."""
-    numbers = [part.strip().partition(":")[2] for part in text.lower().split(",") if part.strip().startswith("cpu")]
-    return max((int(number) + 1 for number in numbers if number.isdigit()), default=1)
+    return len(_logical_cpus(text.lower())) or 1
+
+
+def _logical_cpus(word: str) -> list[int]:
+    numbers = [part.strip().partition(":")[2] for part in word.split(",") if part.strip().startswith("cpu")]
+    return [int(number) for number in numbers if number.isdigit()]
 
 
 def parse_memory(value: str | float) -> float:

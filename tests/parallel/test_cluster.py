@@ -55,6 +55,7 @@ def test_who_writes(monkeypatch):
     ("strategy", "environment", "message"),
     [
         ("multiworker", {}, "TF_CONFIG, which is not set; 'zoo launch' sets it"),
+        ("ps", {}, 'as {"cluster": {"chief": '),
         ("multiworker", {"TF_CONFIG": "{"}, "TF_CONFIG is no JSON"),
         ("multiworker", {"TF_CONFIG": "[]"}, "cluster maps kinds of tasks"),
         ("multiworker", config({}), "cluster maps kinds of tasks"),

@@ -12,7 +12,11 @@ from typing import Any
 
 from zoo.parallel.watchdog import Watchdog, wait_for
 
-_EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+_EXAMPLES = {
+    "multiworker": '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}',
+    "ps": '{"cluster": {"chief": ["host0:2222"], "worker": ["host1:2222"], "ps": ["host2:2222"]}, '
+    '"task": {"type": "worker", "index": 0}}',
+}
 _KINDS = {"multiworker": ("chief", "worker"), "ps": ("chief", "worker", "ps")}
 
 
@@ -67,19 +71,19 @@ def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Tas
     Raises:
         ClusterConfigError: It is missing or broken; the message says which field.
     """
-    text = environment.get("TF_CONFIG", "")
+    text, example = environment.get("TF_CONFIG", ""), _EXAMPLES[strategy]
     if not text:
         raise ClusterConfigError(
             f"strategy {strategy!r} reads the environment variable TF_CONFIG, which is not set; 'zoo launch' sets it "
-            f"on one machine, and on several it is as {_EXAMPLE}"
+            f"on one machine, and on several it is as {example}"
         )
     try:
         config = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ClusterConfigError(f"TF_CONFIG is no JSON ({error}); write it as {_EXAMPLE}") from None
+        raise ClusterConfigError(f"TF_CONFIG is no JSON ({error}); write it as {example}") from None
 
     def wrong(field: str, rule: str, got: Any) -> ClusterConfigError:
-        return ClusterConfigError(f"TF_CONFIG: {field} {rule}; got {json.dumps(got)}. Write it as {_EXAMPLE}")
+        return ClusterConfigError(f"TF_CONFIG: {field} {rule}; got {json.dumps(got)}. Write it as {example}")
 
     cluster = config.get("cluster") if isinstance(config, dict) else None
     if not isinstance(cluster, dict) or not cluster:

@@ -11,12 +11,20 @@ from zoo.parallel.towers import Towers
 from zoo.training.step import Engine
 
 
-def make_engine(place: Strategy) -> tuple[type[Engine], dict[str, Any]]:
+def make_engine(place: Strategy, jit_compile: bool = False) -> tuple[type[Engine], dict[str, Any]]:
     """Returns the class of the steps, and the options that it takes besides `Engine`'s.
 
     Args:
         place: Towers or a strategy of `tf.distribute`.
+        jit_compile: Compile with XLA.
+
+    Raises:
+        ValueError: XLA on several logical CPUs, of which it knows the first only.
     """
+    if jit_compile and isinstance(place, tf.distribute.MirroredStrategy):
+        devices = place.extended.worker_devices
+        if len(devices) > 1 and any("CPU" in device.upper() for device in devices):
+            raise ValueError("XLA knows one CPU only: jit_compile goes with mirrored GPUs, not with logical CPUs")
     if isinstance(place, Towers):
         from zoo.training.tower_engine import TowerEngine
 
