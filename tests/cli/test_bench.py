@@ -7,6 +7,7 @@ import pytest
 from zoo.cli import main
 from zoo.cli._bench_plot import fit_line
 from zoo.cli._bench_run import Cell, Result, largest_batch, ratio, slope
+from zoo.cli.bench import _cells
 
 
 def result(batch, allocator, resident=10**9, seconds=(1.0,)):
@@ -37,8 +38,21 @@ def test_fit_line_gives_the_residual():
     [
         (["--device", "gpu"], "--device gpu: TensorFlow finds no GPU here"),
         (["--device", "cpu", "--nets", "resnet"], "--nets takes densenet121"),
-        (["--device", "cpu", "--memory", "all"], "Expected names out of store, recompute, minimal"),
+        (
+            ["--device", "cpu", "--memory", "all"],
+            "--memory takes names out of store, recompute, minimal, separated by commas; got 'all'",
+        ),
         (["--device", "cpu", "--xla", "maybe"], "--xla is off, on or both"),
+        (["--batches", "8,0"], "--batches takes whole numbers from 1, separated by commas; got '8,0'"),
+        (["--batches", "many"], "--batches takes whole numbers from 1"),
+        (["--batches", ","], "--batches takes at least one value"),
+        (["--device", "cpu", "--nets", "41x12"], "is 6n + 4 (10, 16, ... 40, ... 100), its growth from 1; got '41x12'"),
+        (["--device", "cpu", "--nets", "40x0"], "got '40x0'"),
+        (
+            ["--device", "cpu", "--peers", "torchvision", "--peer-python", "/no/python"],
+            "which /no/python cannot import",
+        ),
+        (["--device", "cpu", "--limit-gib", "0"], "--limit-gib"),
     ],
 )
 def test_refusals(words, message, capsys, tmp_path):
@@ -46,6 +60,27 @@ def test_refusals(words, message, capsys, tmp_path):
         main(["bench", "densenet", *words, "--out", str(tmp_path)])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_no_folder_for_results(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", "densenet", "--device", "cpu", "--out", str(tmp_path / "file")])
+    assert stopped.value.code == 2
+    assert "is a folder for the CSV" in capsys.readouterr().err
+
+
+def test_peers_get_the_networks_they_have(capsys):
+    cells = _cells(
+        ["densenet161", "40x12"], ["store"], ["float32"], [False], ["keras", "torchvision"], Cell("zoo", ""), ""
+    )
+    assert [(cell.peer, cell.net) for cell in cells] == [
+        ("zoo", "densenet161"),
+        ("torchvision", "densenet161"),
+        ("zoo", "densenet_cifar"),
+    ]
+    assert "keras has no densenet161: left out" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def densenet(
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     size: Annotated[int, typer.Option(min=32, help="Height and width of the images.")] = 224,
     rounds: Annotated[int, typer.Option(min=1, help="Measured steps of each cell.")] = 5,
-    limit_gib: Annotated[float, typer.Option(help="Memory for which the largest batch is given.")] = 8.0,
+    limit_gib: Annotated[float, typer.Option(min=0.001, help="Memory for which the largest batch is given.")] = 8.0,
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the plots.")] = Path("bench"),
     name: Annotated[str, typer.Option(help="Stem of the files' names.")] = "densenet",
 ) -> None:
@@ -68,26 +68,28 @@ def densenet(
     The cells of one batch size take their steps in rounds, so that their ratios stand although the machine's speed does
     not. Peaks: the framework's allocator since the warm-up where it counts, and the largest resident size.
     """
-    chosen = _device(device)
-    sizes = [int(batch) for batch in _words(batches, None)]
+    sizes = _batches(batches)
     flags = {"off": [False], "on": [True], "both": [False, True]}
     if xla not in flags:
         raise ValueError(f"--xla is off, on or both; got {xla!r}.")
     cells = _cells(
-        _words(nets, None),
-        _words(memory, ("store", "recompute", "minimal")),
-        _words(precisions, ("float32", "bfloat16")),
+        _words("--nets", nets, None),
+        _words("--memory", memory, ("store", "recompute", "minimal")),
+        _words("--precisions", precisions, ("float32", "bfloat16")),
         flags[xla],
-        _words(peers, ("keras", "torchvision", "torchvision_memory_efficient", "none")),
-        replace(Cell("zoo", ""), device=chosen, size=size),
-        peer_python or sys.executable,
+        _words("--peers", peers, ("keras", "torchvision", "torchvision_memory_efficient", "none")),
+        replace(Cell("zoo", ""), device=_device(device), size=size),
+        _python_with_torch(peer_python, wanted="torchvision" in peers),
     )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"--out is a folder for the CSV and the plots; {str(out)!r} is a file.") from None
     results: list[Result] = []
-    for batch in sorted(sizes):
+    for batch in sizes:
         typer.echo(f"batch {batch}: {len(cells)} cells", err=True)
         results += run_cells([replace(cell, batch=batch) for cell in cells], rounds)
     rows = _rows(results, len(cells), limit_gib)
-    out.mkdir(parents=True, exist_ok=True)
     write_csv(out / f"{name}.csv", rows)
     print_table(
         [
@@ -122,12 +124,39 @@ def densenet(
         typer.echo(str(path))
 
 
-def _words(text: str, known: Sequence[str] | None) -> list[str]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
+def _words(option: str, text: str, known: Sequence[str] | None) -> list[str]:
+    words = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [word for word in words if known is not None and word not in known]
     if unknown or not words:
-        raise ValueError(f"Expected names out of {', '.join(known or ['...'])}; got {text!r}.")
+        allowed = f"names out of {', '.join(known)}" if known else "at least one value"
+        raise ValueError(
+            f"{option} takes {allowed}, separated by commas; got {', '.join(map(repr, unknown)) or repr(text)}."
+        )
     return words
+
+
+def _batches(text: str) -> list[int]:
+    words = _words("--batches", text, None)
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise ValueError(f"--batches takes whole numbers from 1, separated by commas; got {text!r}.")
+    return sorted({int(word) for word in words})
+
+
+def _python_with_torch(python: str, wanted: bool) -> str:
+    """The interpreter for torchvision's cells; looked at before the first cell is measured."""
+    python = python or sys.executable
+    if wanted:
+        try:
+            found = subprocess.run([python, "-c", "import torch"], capture_output=True, text=True, check=False)
+            wrong = found.stderr.strip().splitlines()[-1:] if found.returncode else []
+        except OSError as error:
+            wrong = [str(error)]
+        if wrong:
+            raise ValueError(
+                f"--peers torchvision needs torch, which {python} cannot import ({wrong[0]}). Give "
+                "--peer-python an interpreter that can, or leave torchvision out of --peers."
+            )
+    return python
 
 
 def _device(wanted: str) -> str:
@@ -159,6 +188,9 @@ def _cells(
     cells = []
     for net in nets:
         cell = _cell_of(net, base)
+        for peer, theirs in (("keras", _KERAS_NETS), ("torchvision", _TORCH_NETS)):
+            if net not in theirs and any(name.startswith(peer) for name in peers):
+                typer.echo(f"{peer} has no {net}: left out", err=True)
         for precision in precisions:
             for flag in xla:
                 cells += [replace(cell, memory=level, precision=precision, xla=flag) for level in levels]
@@ -180,6 +212,10 @@ def _cell_of(net: str, base: Cell) -> Cell:
     if not (depth.isdigit() and growth.isdigit()):
         raise ValueError(
             f"--nets takes {', '.join(_CONFIGS)}, or a depth and a growth rate such as 100x12; got {net!r}."
+        )
+    if int(depth) < 10 or int(depth) % 6 != 4 or not int(growth):
+        raise ValueError(
+            f"The depth of a DenseNet-BC is 6n + 4 (10, 16, ... 40, ... 100), its growth from 1; got {net!r}."
         )
     options = {"depth": int(depth), "growth_rate": int(growth)}
     return replace(base, net="densenet_cifar", size=32, classes=10, options=options)
