@@ -1,8 +1,9 @@
-"""Shared set-up: four logical CPU devices, one seed a test, and the folder of real test data."""
+"""Shared set-up: four logical CPU devices, one seed a test, the folder of real test data, and the command ``zoo``."""
 
 import os
 import random
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -36,3 +37,27 @@ def test_data() -> Path:
     if not Path(folder).is_dir():
         pytest.fail(f"ZOO_TEST_DATA names {folder!r}, which is not a folder")
     return Path(folder)
+
+
+class Said(NamedTuple):
+    """What a command left: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def zoo_command(capsys, monkeypatch):
+    """A function that runs ``zoo WORDS...`` inside the test process."""
+    monkeypatch.delenv("ZOO_TRACEBACK", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words):
+        from zoo.cli import main
+
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        return Said(stop.value.code or 0, *capsys.readouterr())
+
+    return run

@@ -1,6 +1,6 @@
-"""Trains every network for three steps in a task of a cluster; the chief writes what came out.
+"""Trains networks for three steps in a task of a cluster; the chief writes what came out.
 
-Usage: python launched_nets.py multiworker|ps FILE
+Usage: python launched_nets.py multiworker|ps FILE NAME,NAME,...
 """
 
 import os
@@ -12,7 +12,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
-def main(kind, out):
+def main(kind, out, names):
     from zoo.parallel import cluster, make_strategy
     from zoo.parallel.strategies import is_chief
 
@@ -24,6 +24,8 @@ def main(kind, out):
 
     found = {}
     for case, name in zip(CASES, IDS, strict=True):
+        if name not in names.split(","):
+            continue
         values, losses, _ = train(case, strategy, case.data(), steps=3, sync_batch_norm=case.norm and kind != "ps")
         assert np.isfinite(losses).all()
         found |= {f"{name}:{key}": value for key, value in values.items()}

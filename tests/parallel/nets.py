@@ -43,7 +43,7 @@ class Case:
         return tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch).cache()
 
 
-SMALL_DENSE = {"num_classes": 4, "block_config": (2, 2), "growth_rate": 4}
+SMALL_DENSE = {"num_classes": 4, "block_config": (2, 1), "growth_rate": 4}
 CASES = [
     Case("lenet5"),
     Case("cifarnet", {"num_classes": 4}, (24, 24, 3)),
@@ -68,6 +68,8 @@ CASES = [
     Case("sequence_tagger", {"num_classes": 4, "width": 3, "hidden": 5}, None, words=True),
     Case("row_classifier", {"num_classes": 4, "hidden": 6}, (8, 8, 1)),
 ]
+# With batch norm, and quicker than those above: for what has nothing to do with the network.
+NORM = Case("densenet", {**SMALL_DENSE, "block_config": (2,), "memory": "recompute"}, (16, 16, 3), True)
 IDS = [f"{case.net}-{case.options['memory']}" if "memory" in case.options else case.net for case in CASES]
 
 

@@ -163,7 +163,9 @@ def test_a_worker_beside_parameter_servers_is_started_again(tmp_path, capfd):
     launch, status = run(script, workers=2, servers=1, tmp_path=tmp_path)
     assert status == 3  # the chief's
     assert [task.restarts for task in launch.tasks if task.kind == "worker"] == [1, 0]
-    assert "worker-0 ended with status 137 and is started again" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "worker-0 ended with status 137 and is started again" in said
+    assert "chief-0 ended with status 3; the other tasks are stopped" in said
     assert all(task.process.poll() is not None for task in launch.tasks)
 
 
@@ -186,6 +188,9 @@ def test_mistakes(tmp_path):
         (["zoo"], 0, 0, "at least one worker"),
         (["zoo"], 1, -1, "no negative number"),
         (["no-such-program"], 1, 0, "no program 'no-such-program'"),
+        (["zoo", "train", "lenet5"], 2, 0, "tasks of zoo train --strategy multiworker; got no --strategy"),
+        (["zoo", "train", "lenet5", "--strategy=ps"], 2, 0, "without --ps .*multiworker; got --strategy ps"),
+        (["zoo", "train", "lenet5", "--strategy", "multiworker"], 2, 1, "with --ps .*ps; got --strategy multiworker"),
     ):
         with pytest.raises(ValueError, match=message):
             Launch(words, workers, servers, logs=tmp_path)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from parallel.nets import CASES, CPUS
+from parallel.nets import CASES, CPUS, NORM
 
 import zoo
 from zoo.parallel import Towers, build_towers, merge_rows, split_batch, sum_gradients
@@ -12,7 +12,7 @@ from zoo.parallel.shards import rows_of
 from zoo.parallel.strategies import mirrored
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[6]], ids=lambda case: case.net)
+@pytest.mark.parametrize("case", [CASES[0], NORM, CASES[6]], ids=lambda case: case.net)
 @pytest.mark.parametrize("count", [2, 3])
 def test_build_towers_in_a_function_is_one_device(case, count):
     inputs, labels = next(iter(case.data()))

@@ -58,7 +58,7 @@ class Launch:
         restarts: How often a worker of a parameter-server job is started again.
 
     Raises:
-        ValueError: No command, or numbers out of range.
+        ValueError: No command, a ``zoo train`` whose strategy is not that of the cluster, or numbers out of range.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Launch:
     ) -> None:
         if not command:
             raise ValueError("say what to launch, after two dashes: zoo launch --workers 2 -- zoo train lenet5 ...")
+        _check_strategy(command, "ps" if servers else "multiworker")
         if workers < 1 or servers < 0:
             raise ValueError(
                 f"a cluster has at least one worker and no negative number of servers; got {workers}, {servers}"
@@ -129,8 +130,8 @@ class Launch:
                     task.restarts += 1
                     print(f"zoo: {task.name} ended with status {status} and is started again", file=sys.stderr)
                     self._start(task)
-                elif self.servers and task.kind == "chief":
-                    return status
+                elif self.servers and task.kind == "chief" and status == 0:
+                    return 0
                 elif status or self.servers:
                     if self._signal is None:
                         print(
@@ -181,6 +182,20 @@ class Launch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _check_strategy(command: Sequence[str], wanted: str) -> None:
+    """Tasks of another strategy would each train the whole network, all into the same folder."""
+    words = list(command)
+    if words[:2] != ["zoo", "train"] or "--help" in words:
+        return
+    given = [second for first, second in zip(words, words[1:], strict=False) if first == "--strategy"]
+    given += [word.partition("=")[2] for word in words if word.startswith("--strategy=")]
+    if given[-1:] != [wanted]:
+        raise ValueError(
+            f"zoo launch {'with' if wanted == 'ps' else 'without'} --ps starts tasks of zoo train --strategy {wanted}; "
+            f"got {f'--strategy {given[-1]}' if given else 'no --strategy'}"
+        )
 
 
 def _tee(stream: IO[bytes], log: Path) -> None:
