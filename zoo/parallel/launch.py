@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -189,7 +190,7 @@ def _check_strategy(command: Sequence[str], wanted: str) -> None:
     words = list(command)
     if words[:2] != ["zoo", "train"] or "--help" in words:
         return
-    given = [second for first, second in zip(words, words[1:], strict=False) if first == "--strategy"]
+    given = [second for first, second in itertools.pairwise(words) if first == "--strategy"]
     given += [word.partition("=")[2] for word in words if word.startswith("--strategy=")]
     if given[-1:] != [wanted]:
         raise ValueError(
