@@ -42,7 +42,10 @@ def test_many_devices_give_the_numbers_of_one(zoo_command, text, tmp_path):
         (["--batch", "6", "--strategy", "mirrored"], "give a --batch that is a multiple of 4"),
         (["--strategy", "multiworker"], "TF_CONFIG, which is not set"),
         (["--optimizer", "adam", "--patience", "3"], "takes no --optimizer, --patience: the recipe of its size"),
-        (["--option", "hidden=0"], "hidden"),
+        (["--option", "hidden=0"], "--option hidden must be a positive integer, got 0"),
+        (["--option", "num_layers=-1"], "--option num_layers must be a positive integer, got -1"),
+        (["--option", "carry=3"], "leave --option carry out"),
+        (["--option", "init_scale=-1"], "init_scale must be a positive number"),
         (["--option", "vocab_size=1"], "must be at least 2"),
         (["--option", "size=huge"], "size is one of small, medium, large; got 'huge'"),
     ],
@@ -69,3 +72,23 @@ def test_a_folder_of_something_else_is_left_alone(zoo_command, text, tmp_path):
     said = zoo_command("train", "word_lm", "--data", text, "--batch", "4", "--out", tmp_path)
     assert said.code == 2
     assert "holds no run but other files" in said.err
+
+
+def test_more_epochs_go_on_along_the_same_schedule_and_a_wild_rate_is_no_crash(zoo_command, text, tmp_path):
+    words = ["--data", text, "--batch", "4", "--option", "hidden=6", "--out", tmp_path / "run"]
+    said = zoo_command("train", "word_lm", *words, "--epochs", "1", "--learning-rate", "1e7")
+    assert said.code == 0, said.err
+    assert "perplexity train inf" in said.out
+    said = zoo_command("train", "word_lm", *words, "--epochs", "2", "--learning-rate", "1e7")
+    assert said.code == 0, said.err
+    assert "epoch 2" in said.out
+
+
+def test_a_run_with_another_vocabulary_does_not_generate(zoo_command, text, tmp_path):
+    run = tmp_path / "run"
+    said = zoo_command("train", "word_lm", "--data", text, "--batch", "4", *OPTIONS, "--out", run)
+    assert said.code == 0, said.err
+    (run / "vocabulary.json").write_text('["the", "cat"]')
+    said = zoo_command("generate", run, "--prompt", "the cat")
+    assert said.code == 2
+    assert "vocabulary.json has 2 words and the model 9: they are not of one run" in said.err

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.data.text import continued_batches, load_corpus, text_stream
+from zoo.data.text import Vocabulary, continued_batches, load_corpus, text_stream
 
 
 @pytest.mark.parametrize("prefix", ["ptb.", ""])
@@ -32,3 +32,32 @@ def test_each_worker_has_rows_of_its_own():
         text_stream(np.arange(100), 2, 20, workers=3)
     with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         text_stream(np.arange(100), 2, 3, workers=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no words in a.txt: the text is empty"),
+        (" \n\n \n", "no words in a.txt: the text is empty"),
+        ("one line only", r"a.txt has 1 line\(s\), too few for a part each"),
+        ("a b\n" * 30 + "\n" * 10, "the valid part has no words, only white space"),
+    ],
+)
+def test_text_without_words(tmp_path, content, message):
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_corpus(tmp_path)
+
+
+def test_numbers_and_words_that_are_none():
+    vocabulary = Vocabulary(["a", "b"])
+    with pytest.raises(ValueError, match=r"has the words 0\.\.1, got 3, -1"):
+        vocabulary.decode([0, 3, -1])
+    with pytest.raises(TypeError, match="give a list of words"):
+        vocabulary.encode("a b")
+    with pytest.raises(TypeError, match="give a list of words"):
+        Vocabulary.build("a b")
+    with pytest.raises(ValueError, match=r"vector of word numbers.*float64"):
+        continued_batches(np.ones(100), 2, 3)
+    with pytest.raises(ValueError, match=r"of shape \(10, 10\)"):
+        continued_batches(np.ones([10, 10], int), 2, 3)

@@ -72,6 +72,31 @@ def test_refusals():
         row_classifier.network(tf.zeros([1, 28, 28]))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("width", 0), ("hidden", -1), ("num_layers", 0), ("vocab_size", 0), ("hidden", 2.5)]
+)
+def test_sizes_are_positive(name, value):
+    with pytest.raises(ValueError, match=f"sequence_tagger: {name} must be a positive integer, got {value}"):
+        sequence_tagger(**{name: value})
+
+
+def test_batches_that_do_not_fit():
+    model = sequence_tagger(width=4)
+    with pytest.raises(ValueError, match="'length' is missing, got 'sequence', 'lengths'"):
+        model({"sequence": np.ones([1, 2, 4], "float32"), "lengths": np.array([2], "int32")})
+    with pytest.raises(ValueError, match="features are floating point; got int32"):
+        model({"sequence": np.ones([1, 2, 4], "int32"), "length": np.array([2], "int32")})
+    with pytest.raises(ValueError, match=r"\[rows, steps, width\]; got shape \(1, 4\)"):
+        model({"sequence": np.ones([1, 4], "float32"), "length": np.array([2], "int32")})
+    rows = row_classifier(hidden=3)
+    for shape in ([2, 8, 8, 1], [2, 28, 20, 1], [2, 28, 28, 3]):
+        with pytest.raises(ValueError, match=r"rows of one width.*model for them: row_classifier\(input_shape="):
+            rows(np.ones(shape, "float32"))
+    assert rows(np.ones([2, 20, 28, 1], "float32")).shape == (2, 10)
+    with pytest.raises(ValueError, match=r"images are floating point.*got uint8"):
+        rows(np.ones([2, 28, 28, 1], "uint8"))
+
+
 def test_row_classifier_learns_real_digits():
     keras.utils.set_random_seed(0)
     data = digits.load("random", 8)

@@ -120,6 +120,17 @@ def test_refusals():
         word_lm(size="huge")
     with pytest.raises(ValueError, match="need the option carry"):
         word_lm(**TINY)({"tokens": np.zeros([3, 2], "int32"), "first": np.zeros([3], bool)})
+    with pytest.raises(ValueError, match="'first' is missing, got 'tokens'"):
+        model({"tokens": np.zeros([4, 2], "int32")})
+    with pytest.raises(ValueError, match=r"as bool \[rows\]; got int32"):
+        model({"tokens": np.zeros([4, 2], "int32"), "first": np.zeros([4], "int32")})
+    for options in ({"hidden": 0}, {"num_layers": -1}, {"vocab_size": 0}, {"carry": 0}, {"init_scale": 0.0}):
+        with pytest.raises(ValueError, match=f"word_lm: {next(iter(options))} must be a positive"):
+            word_lm(**{**TINY, **options})
+    with pytest.raises(ValueError, match=r"word numbers are \[rows, steps\]; got shape \(3,\)"):
+        word_lm(**TINY)(np.zeros([3], "int32"))
+    with pytest.raises(ValueError, match=r"knows the words 0\.\.11, got 12"):
+        generate(word_lm(**TINY), np.array([12]), 2)
     broken = word_lm(**TINY)
     broken.variable("softmax_b").assign(np.full([12], np.nan))
     with pytest.raises(FloatingPointError, match="not finite"):

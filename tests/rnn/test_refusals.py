@@ -143,3 +143,24 @@ def test_a_cell_made_inside_a_traced_function_shares_its_weights_with_the_next_t
             tf.function(lambda inputs: network(inputs), autograph=False)(X)
         with pytest.raises(zoo.ScopeError, match=r"asked for again at .*test_refusals\.py"):
             network(X)
+
+
+def test_sizes_as_old_programs_have_them():
+    """Under `disable_v2_behavior` a shape holds `Dimension`s and not numbers."""
+    tf.compat.v1.disable_v2_tensorshape()
+    try:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            inputs = tf.compat.v1.placeholder(tf.float32, [None, 5, 3])
+            lengths = tf.compat.v1.placeholder(tf.int32, [None])
+            cell = rnn.MultiRNNCell([rnn.BasicLSTMCell(4), rnn.LSTMCell(4, num_proj=2)])
+            start = cell.zero_state(tf.shape(inputs)[0])
+            outputs, _ = rnn.dynamic_rnn(cell, inputs, sequence_length=lengths, initial_state=start)
+            listed, _ = rnn.static_rnn(rnn.GRUCell(4), tf.unstack(inputs, axis=1), scope="static")
+            (_, backward), _ = rnn.bidirectional_dynamic_rnn(rnn.GRUCell(4), rnn.BasicRNNCell(2), inputs, lengths)
+            session.run(tf.compat.v1.global_variables_initializer())
+            feed = {inputs: np.ones([2, 5, 3]), lengths: [5, 2]}
+            found = session.run([outputs, listed[-1], backward], feed)
+    finally:
+        tf.compat.v1.enable_v2_tensorshape()
+    assert [value.shape for value in found] == [(2, 5, 2), (2, 4), (2, 5, 2)]
+    assert not found[0][1, 2:].any()

@@ -126,6 +126,8 @@ def train_words(
     size = options.setdefault("size", "small")
     if size not in RECIPES:
         raise ValueError(f"--option size is one of {', '.join(RECIPES)}; got {size!r}")
+    if "carry" in options:
+        raise ValueError("zoo train word_lm carries the state of --batch rows by itself: leave --option carry out")
     for name in ("hidden", "num_layers", "vocab_size"):
         if options.get(name) is not None:
             check_units(options[name], f"--option {name}")
@@ -163,6 +165,8 @@ def train_words(
         f"word_lm {size}: {parameters:,} parameters; {len(corpus.train):,} words to train on, "
         f"{len(corpus.vocabulary):,} different"
     )
+    settings = dataclasses.asdict(recipe)
+    del settings["epochs"]  # more of them go on along the same schedule
     trainer = Trainer(
         model,
         optimizer="sgd",
@@ -173,7 +177,7 @@ def train_words(
         strategy=place,
         steps_per_call=steps_per_call,
         seed=seed,
-        config={"data": str(data), "carry": carry, "recipe": dataclasses.asdict(recipe)},
+        config={"data": str(data), "carry": carry, "recipe": settings},
     )
 
     class Perplexities(keras.callbacks.Callback):
@@ -181,7 +185,8 @@ def train_words(
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
             logs = logs or {}
-            known = {part: math.exp(logs[key] / recipe.steps) for part, key in _LOSSES.items() if key in logs}
+            losses = {part: logs[key] / recipe.steps for part, key in _LOSSES.items() if key in logs}
+            known = {part: math.exp(loss) if loss < 700 else math.inf for part, loss in losses.items()}
             typer.echo(f"epoch {epoch + 1}: perplexity {', '.join(f'{part} {v:.2f}' for part, v in known.items())}")
 
     trainer.fit(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from zoo import layers, rnn
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import NetSpec, register_net
-from zoo.rnn.checks import check_keys, check_units
+from zoo.rnn.checks import check_keys, check_units, dim
 from zoo.scoping import ScopeError, variable_scope
 
 CELLS: Final = {"lstm": rnn.BasicLSTMCell, "gru": rnn.GRUCell, "rnn": rnn.BasicRNNCell}
@@ -104,7 +104,7 @@ def sequence_tagger(
     with variable_scope(scope):
         if vocab_size is not None:
             net = rnn.embedding(net, vocab_size, width)
-        elif net.shape[-1] != width:
+        elif dim(net, -1) != width:
             raise ValueError(f"sequence_tagger: the option width is {width}, but the inputs have shape {net.shape}")
         # N x T x width
         for number in range(1, num_layers + 1):

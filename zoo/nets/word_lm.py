@@ -249,7 +249,8 @@ def perplexity(model: Model, numbers: np.ndarray, batch: int = 20, steps: int = 
         raise FloatingPointError(
             "the cross-entropy is not finite: the weights hold NaN or Inf, train with a lower rate"
         )
-    return float(np.exp(total / labels.size))
+    with np.errstate(over="ignore"):  # inf, for a model that has gone far astray
+        return float(np.exp(total / labels.size))
 
 
 def zero_state(model: Model, batch: int) -> tuple[tuple[tf.Tensor, tf.Tensor], ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.rnn.checks import dim
 
 
 class _Local:
@@ -97,10 +98,10 @@ class CarriedState:
         first = tf.convert_to_tensor(first)
         if first.dtype != tf.bool:
             raise ValueError(f"'first' says of each row whether a text starts, as bool [rows]; got {first.dtype.name}")
-        if first.shape[0] not in (None, own):
+        if dim(first, 0) not in (None, own):
             raise ValueError(
                 f"the carried state has {self.rows} rows ({own} a replica), but the batch of this replica has "
-                f"{first.shape[0]}: drop the last batch when it is not full"
+                f"{dim(first, 0)}: drop the last batch when it is not full"
             )
         whole = [v.read() if isinstance(v, _Local) else tf.convert_to_tensor(v) for v in self.variables]
         values = [value[self.replica * own : (self.replica + 1) * own] for value in whole]

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.checks import check_state, check_zero_state
+from zoo.rnn.checks import check_state, check_zero_state, dim
 
 Tensor: TypeAlias = Any
 State: TypeAlias = Any
@@ -71,6 +71,8 @@ class RNNCell:
         self, *, name: str | None = None, dtype: Any = None, reuse: Any = None, trainable: bool = True
     ) -> None:
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name is the cell's variable scope, a string; got {name!r}")
         self.name = name or snake
         self.dtype = None if dtype is None else tf.as_dtype(dtype)
         if self.dtype is not None:
@@ -197,8 +199,8 @@ class RNNCell:
         state = check_state(self, state, inputs)
         with self._enter(scope) as first:
             if first:
-                self._first(inputs.shape[-1])
-            self.check_width(inputs.shape[-1])
+                self._first(dim(inputs, -1))
+            self.check_width(dim(inputs, -1))
             return self.call(inputs, state)
 
     def check_width(self, width: int | None) -> None:
@@ -258,7 +260,7 @@ class RNNCell:
         """
         if inputs is not None:
             inputs = tf.convert_to_tensor(inputs)
-            rows = inputs.shape[0]
+            rows = dim(inputs, 0)
             if isinstance(batch_size, int) and rows is not None and rows != batch_size:
                 raise ValueError(f"batch_size is {batch_size} but the inputs have {rows} rows: give one of the two")
             if dtype is not None and tf.as_dtype(dtype) != inputs.dtype:

@@ -9,6 +9,17 @@ from typing import Any
 import tensorflow as tf
 
 
+def dim(tensor: Any, axis: int) -> Any:
+    """Returns a static size, None where it is not known; also under TF1's `disable_v2_behavior`.
+
+    Args:
+      tensor: the tensor.
+      axis: which dimension.
+    """
+    size = tensor.shape[axis]
+    return getattr(size, "value", size)
+
+
 def check_floating(inputs: Any) -> None:
     """Refuses integer inputs and states, as TF1 does.
 
@@ -105,7 +116,7 @@ def _short(value: Any) -> str:
 
 
 def _rows(tensor: Any) -> int | None:
-    return None if tensor.shape.rank is None else tensor.shape[0]
+    return None if tensor.shape.rank is None else dim(tensor, 0)
 
 
 def check_state(cell: Any, state: Any, inputs: Any) -> Any:
@@ -145,7 +156,7 @@ def check_state(cell: Any, state: Any, inputs: Any) -> Any:
             raise ValueError(f"{path} must be one tensor of width {want}, got a tuple of {len(got)}: use zero_state")
         got = tf.convert_to_tensor(got)
         check_floating(got)
-        if got.shape.rank is not None and (got.shape.rank != 2 or got.shape[-1] not in {None, want}):
+        if got.shape.rank is not None and (got.shape.rank != 2 or dim(got, -1) not in {None, want}):
             raise ValueError(f"{path} must have shape [batch, {want}], got {got.shape}")
         if _rows(inputs) is not None and _rows(got) is not None and _rows(inputs) != _rows(got):
             raise ValueError(f"{path} has {_rows(got)} rows but the inputs have a batch of {_rows(inputs)}")
@@ -184,8 +195,8 @@ def check_kernel(cell: Any, kernel: Any, rows: int, width: int | None) -> None:
     Raises:
       ValueError: another width.
     """
-    if width is not None and kernel.shape[0] != width + rows:
+    if width is not None and dim(kernel, 0) != width + rows:
         raise ValueError(
             f"{type(cell).__name__} shares the kernel {kernel.name} of shape {tuple(kernel.shape)}, made for inputs "
-            f"of width {kernel.shape[0] - rows}, but got inputs of width {width}: make one cell per layer"
+            f"of width {dim(kernel, 0) - rows}, but got inputs of width {width}: make one cell per layer"
         )

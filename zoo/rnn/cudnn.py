@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.rnn.checks import dim
 
 
 def available(dtype: Any) -> bool:
@@ -40,8 +41,8 @@ def parameters(kernel: Any, bias: Any, forget_bias: float) -> Any:
     Returns:
       One vector of (width + units + 2) x 4 units values.
     """
-    units = kernel.shape[1] // 4
-    width = kernel.shape[0] - units
+    units = dim(kernel, 1) // 4
+    width = dim(kernel, 0) - units
     i, j, f, o = tf.split(kernel, 4, axis=1)
     b_i, b_j, b_f, b_o = tf.split(bias, 4)
     gates = (i, f, j, o)
@@ -95,5 +96,5 @@ def lstm(
         empty = tf.equal(lengths, 0)[:, None]
         last_c, last_h = tf.where(empty, c, last_c), tf.where(empty, h, last_h)
         outputs = tf.where(mask, outputs, tf.zeros([], outputs.dtype))
-    outputs.set_shape([inputs.shape[0], inputs.shape[1], h.shape[1]])
+    outputs.set_shape([dim(inputs, 0), dim(inputs, 1), dim(h, 1)])
     return outputs, last_c, last_h

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from zoo.rnn.checks import dim
+
 UNROLL_LIMIT: Final = 64  # longer (or unknown) sequences run in a while loop
 
 Columns = Any  # one value a step: a list of tensors when unrolled, else a TensorArray (or the tensor [time, ...])
@@ -35,8 +37,8 @@ def lstm(
       Outputs [time, batch, units] (zero past the ends), and `c` and `h` at the ends. All in the inputs' dtype; with
       half precision the products are in half and the gates and `c` in float32.
     """
-    width, units = int(inputs.shape[-1]), int(kernel.shape[1]) // 4
-    steps = inputs.shape[0]
+    width, units = int(dim(inputs, -1)), int(dim(kernel, 1)) // 4
+    steps = dim(inputs, 0)
     unroll = steps is not None and (steps <= UNROLL_LIMIT or tf.executing_eagerly())
     low = inputs.dtype
     high = tf.float32 if low.size < 4 else low
@@ -51,7 +53,7 @@ def lstm(
             [tf.zeros([2 * units], low), tf.fill([units], tf.cast(forget_bias, low)), tf.zeros([units], low)], 0
         )
         z_x = tf.reshape(tf.matmul(flat, w_x) + (bias + shift), tf.concat([tf.shape(inputs)[:2], [4 * units]], 0))
-        z_x = tf.ensure_shape(z_x, [steps, inputs.shape[1], 4 * units])
+        z_x = tf.ensure_shape(z_x, [steps, dim(inputs, 1), 4 * units])
 
         def forward(carry: Any, z: Any, *inside: Any) -> tuple[Any, Any]:
             c, h = carry
@@ -112,7 +114,7 @@ def lstm(
         return (outputs, tf.cast(last_c, low), last_h), gradient
 
     outputs, c, h = run(inputs, kernel, bias, c, h)
-    outputs.set_shape([steps, inputs.shape[1], units])
+    outputs.set_shape([steps, dim(inputs, 1), units])
     return outputs, c, h
 
 
@@ -150,7 +152,7 @@ def scan(
     if unroll:
         return _unrolled(step, carry, columns, reverse)
     total = tf.shape(columns[0])[0]  # the first is a tensor
-    rows = carry[0].shape[0]
+    rows = dim(carry[0], 0)
     arrays = [
         tf.TensorArray(x.dtype, total, element_shape=x.shape[1:]).unstack(x) if tf.is_tensor(x) else x for x in columns
     ]
@@ -161,7 +163,7 @@ def scan(
         carry, values = step(carry, *(a.read(t) for a in arrays))
         return n + 1, carry, [a.write(t, v) for a, v in zip(made, values, strict=True)]
 
-    limit = columns[0].shape[0]
+    limit = dim(columns[0], 0)
     _, carry, made = tf.while_loop(lambda n, *_: n < total, body, (0, carry, made), maximum_iterations=limit)
     return carry, made
 

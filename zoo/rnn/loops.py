@@ -10,7 +10,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell, State, Tensor
-from zoo.rnn.checks import check_cell, check_floating, check_state
+from zoo.rnn.checks import check_cell, check_floating, check_state, dim
 from zoo.rnn.multi import independent, prepare
 
 
@@ -62,11 +62,11 @@ def dynamic_rnn(
         order = "[time, batch, width]" if time_major else "[batch, time, width]"
         raise ValueError(f"inputs must have shape {order}, got {inputs.shape}")
     x = inputs if time_major else tf.transpose(inputs, [1, 0, 2])
-    if x.shape[0] == 0:
+    if dim(x, 0) == 0:
         raise ValueError(f"inputs of shape {inputs.shape} have no time steps: give at least one")
     with scoping.variable_scope(scope or "rnn"):
         lengths = check_lengths(sequence_length, x)
-        rows = tf.shape(x)[1] if x.shape[1] is None else x.shape[1]
+        rows = tf.shape(x)[1] if dim(x, 1) is None else dim(x, 1)
         if initial_state is None:
             initial_state = cell.zero_state(rows, dtype or x.dtype)
         state = check_state(cell, initial_state, x[0]) if isinstance(cell, RNNCell) else initial_state
@@ -74,9 +74,9 @@ def dynamic_rnn(
         if lengths is not None:
             mask = tf.range(tf.shape(x)[0])[:, None, None] < tf.cast(lengths, tf.int32)[None, :, None]
             x = tf.where(mask, x, tf.zeros([], x.dtype))  # what stands past the end, NaN included, has no effect
-        time = tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
+        time = tf.shape(x)[0] if dim(x, 0) is None else dim(x, 0)
         with steps.Sequence(time, rows, x.dtype, parallel_iterations or 32, swap_memory).entered():
-            prepare(cell, x.shape[-1], x.dtype)
+            prepare(cell, dim(x, -1), x.dtype)
             if fast_path and isinstance(cell, RNNCell):
                 outputs, state = cell.sequence(x, state, mask)
             else:
@@ -104,9 +104,9 @@ def check_lengths(sequence_length: Any, inputs: Tensor) -> Tensor | None:
         raise ValueError(f"sequence_length must be integers, got {lengths.dtype.name}: cast it")
     if lengths.shape.rank not in (1, None):
         raise ValueError(f"sequence_length must be a vector of length batch, got shape {lengths.shape}")
-    time, rows = inputs.shape[0], inputs.shape[1]
-    if rows is not None and lengths.shape.rank == 1 and lengths.shape[0] not in (None, rows):
-        raise ValueError(f"sequence_length has {lengths.shape[0]} entries but the inputs have a batch of {rows}")
+    time, rows = dim(inputs, 0), dim(inputs, 1)
+    if rows is not None and lengths.shape.rank == 1 and dim(lengths, 0) not in (None, rows):
+        raise ValueError(f"sequence_length has {dim(lengths, 0)} entries but the inputs have a batch of {rows}")
     values = tf.get_static_value(lengths)
     if values is not None and time is not None:
         wrong = [int(v) for v in values if not 0 <= v <= time]

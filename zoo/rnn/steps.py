@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.rnn.checks import dim
 
 
 def current_context() -> Any:
@@ -102,7 +103,7 @@ def run(cell: Any, inputs: Any, state: Any, mask: Any) -> tuple[Any, Any]:
     try:
         if tf.executing_eagerly():
             outputs = []
-            for t in range(inputs.shape[0]):
+            for t in range(dim(inputs, 0)):
                 output, state = step(t, inputs[t], state, None if mask is None else mask[t])
                 outputs.append(output)
             return tf.stack(outputs), state
@@ -124,7 +125,7 @@ def _while(step: Any, inputs: Any, state: Any, mask: Any, loop: dict[str, Any]) 
 
     state = tf.nest.map_structure(tf.convert_to_tensor, state)
     outputs = tf.TensorArray(inputs.dtype, total, infer_shape=False)
-    limit = inputs.shape[0]
+    limit = dim(inputs, 0)
     _, state, outputs = tf.while_loop(
         lambda t, *_: t < total, body, (0, state, outputs), maximum_iterations=limit, **loop
     )
