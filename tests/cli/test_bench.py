@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from zoo.cli import main
-from zoo.cli._bench_plot import fit_line
+from zoo.cli._bench_plot import fit_line, growth
 from zoo.cli._bench_run import Cell, Result, largest_batch, ratio, slope
 from zoo.cli.bench import _cells
 
@@ -31,6 +31,7 @@ def test_ratio_has_the_median_s_interval():
 def test_fit_line_gives_the_residual():
     assert fit_line([1, 2, 3], [2, 4, 6])[2] < 1e-12
     assert fit_line([1, 2, 3], [1, 4, 9])[2] > 0.03
+    assert growth([1, 2, 3], [5, 20, 45]) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

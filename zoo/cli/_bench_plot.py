@@ -28,6 +28,11 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
     return float(a), float(b), float(np.max(np.abs(np.polyval([a, b], x) - np.asarray(y))) / np.max(y))
 
 
+def growth(x: Sequence[float], y: Sequence[float]) -> float:
+    """Returns the power p of y ~ x^p, the slope of the straight line through the logarithms of points."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
 def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit: bool) -> Path:
     import matplotlib as mpl
 
@@ -47,7 +52,7 @@ def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit:
         if fit and len(x) > 2:
             a, b, residual = fit_line(x, y)
             axes.plot(x, np.polyval([a, b], x), ":", color=line.get_color())
-            line.set_label(f"{title}: {a:.3g} L {b:+.3g}, residual {residual:.0%}")
+            line.set_label(f"{title}: {a:.3g} L {b:+.3g}, residual {residual:.0%}; grows as L^{growth(x, y):.2f}")
     axes.set_xlabel(label)
     axes.set_ylabel("MiB an image" if fit else "peak, MiB")
     axes.set_ylim(0)
