@@ -1,5 +1,6 @@
 """The word model: counts, names, the tutorial's loss and schedule, the carried state, text, generation, commands."""
 
+import contextlib
 import json
 
 import keras
@@ -12,6 +13,7 @@ from zoo.data.markov import MarkovChain
 from zoo.data.ngram import NgramModel
 from zoo.data.text import Vocabulary, continued_batches, load_corpus, text_stream, words
 from zoo.nets.word_lm import RECIPES, generate, perplexity, summed_cross_entropy, word_lm
+from zoo.parallel import make_strategy
 from zoo.training import Trainer
 
 TINY = {"vocab_size": 12, "hidden": 6}
@@ -317,3 +319,24 @@ def test_state_travels_in_checkpoints_and_resume_is_exact(tmp_path):
     resumed = train(tmp_path / "parts", 9)
     for a, b in zip(whole, resumed, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("place", "carry", "batch", "more", "message"),
+    [
+        ("towers", 6, 6, {}, "6 rows does not divide by 4 replicas"),
+        ("mirrored", 4, 8, {}, "carries a state of 4 rows, so a batch has as many; the data has 8"),
+        (None, 4, 3, {}, "the data has 3"),
+        (None, 4, 4, {"workers": 2}, "laid out for 2 workers behind parameter servers, and the strategy has none"),
+    ],
+)
+def test_batches_that_do_not_fit_the_state_are_refused_before_anything_is_written(
+    tmp_path, place, carry, batch, more, message
+):
+    strategy = make_strategy(place or "single")
+    with strategy.scope() if strategy else contextlib.nullcontext():
+        model = word_lm(carry=carry, **TINY)
+        trainer = Trainer(model, strategy=strategy, loss=summed_cross_entropy, metrics=())
+    with pytest.raises(ValueError, match=message):
+        trainer.fit(text_stream(np.arange(99) % 12, batch, 3, **more), steps=1, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

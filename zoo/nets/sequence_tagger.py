@@ -79,8 +79,7 @@ def sequence_tagger(
     """
     if cell not in CELLS:
         raise ValueError(f"sequence_tagger: cell is one of {', '.join(CELLS)}; got {cell!r}")
-    if num_classes < 1:
-        raise ValueError(f"sequence_tagger: num_classes is at least 1; got {num_classes}")
+    check_units(num_classes, "sequence_tagger: num_classes")
     if merge not in MERGES:
         raise ValueError(f"sequence_tagger: merge is one of {', '.join(MERGES)}; got {merge!r}")
     for name, value in (("width", width), ("hidden", hidden), ("num_layers", num_layers)):
@@ -170,8 +169,7 @@ def row_classifier(
     """
     if cell not in CELLS:
         raise ValueError(f"row_classifier: cell is one of {', '.join(CELLS)}; got {cell!r}")
-    if num_classes < 1:
-        raise ValueError(f"row_classifier: num_classes is at least 1; got {num_classes}")
+    check_units(num_classes, "row_classifier: num_classes")
     images = tf.convert_to_tensor(images)
     if images.shape.rank != 4 or None in images.shape.as_list()[1:]:
         raise ValueError(f"row_classifier: images are [N, height, width, channels]; got {images.shape}")

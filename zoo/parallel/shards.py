@@ -44,6 +44,27 @@ def distributed(strategy: Any, dataset: tf.data.Dataset) -> Any:
     return strategy.distribute_datasets_from_function(of_worker)
 
 
+def check_workers(strategy: Any, workers: int) -> None:
+    """Raises ValueError for data that is laid out for workers behind parameter servers which are not there.
+
+    Args:
+        strategy: The strategy.
+        workers: Of the data; 1 for data that any strategy takes.
+    """
+    if workers == 1:
+        return
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ValueError(
+            f"this data is laid out for {workers} workers behind parameter servers, and the strategy has none: make it "
+            "with workers=1"
+        )
+    found = worker_count(strategy)
+    if found != workers:
+        raise ValueError(
+            f"this data is laid out for {workers} workers and the cluster has {found}: make it with workers={found}"
+        )
+
+
 def own_batches(strategy: Any, dataset: tf.data.Dataset, workers: int) -> Any:
     """Gives each worker behind parameter servers the batches of its own: of every `workers` batches, one.
 
@@ -57,20 +78,7 @@ def own_batches(strategy: Any, dataset: tf.data.Dataset, workers: int) -> Any:
 
     Returns:
         An argument for `ClusterCoordinator.schedule`; there `own_batch` reads it.
-
-    Raises:
-        ValueError: Another strategy, or another number of workers.
     """
-    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        raise ValueError(
-            f"this data is laid out for {workers} workers behind parameter servers, and the strategy has none: make it "
-            "with workers=1"
-        )
-    found = worker_count(strategy)
-    if found != workers:
-        raise ValueError(
-            f"this data is laid out for {workers} workers and the cluster has {found}: make it with workers={found}"
-        )
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     return iter(coordinator.create_per_worker_dataset(dataset.batch(workers, drop_remainder=True)))
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.parallel.strategies import replica_count, worker_count
+
 
 def unpack(batch: Any) -> tuple[Any, Any, Any]:
     """Splits a batch into inputs, labels and sample weights; absent parts are None.
@@ -64,6 +66,34 @@ def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> 
             )
     if labels is not None and logits is not None and logits.rank is not None:
         _check_class_numbers(np.asarray(labels), what, logits)
+
+
+def check_carried_state(model: Any, place: Any, batch: int | None, workers: int) -> None:
+    """Raises ValueError for batches that do not fit the state that a model carries from one to the next.
+
+    Args:
+        model: a built model; one that carries no state takes any batch.
+        place: the strategy, or towers.
+        batch: examples in a global batch; None when not known.
+        workers: of the data, see `zoo.data.stream.Stream`.
+    """
+    names = getattr(model, "variable_names", ())
+    rows = {int(model.variable(name).shape[0]) for name in names if "carried_state/train/" in name}
+    for count in rows:
+        if batch is not None and batch != count:
+            raise ValueError(f"the model carries a state of {count} rows, so a batch has as many; the data has {batch}")
+        replicas = replica_count(place)
+        if count % replicas:
+            raise ValueError(
+                f"a carried state of {count} rows does not divide by {replicas} replicas, of which each owns fixed "
+                f"rows: take a batch that is a multiple of {replicas}"
+            )
+    found = worker_count(place)
+    if rows and found > 1 and workers == 1:
+        raise ValueError(
+            f"a carried state is local to a worker, and these batches go to any of the {found}: give data in which "
+            f"each worker has batches of its own, as text_stream(..., workers={found}) does"
+        )
 
 
 def output_shape(model: Any) -> tf.TensorShape | None:

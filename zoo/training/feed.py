@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.stream import Stream, as_stream, permutation
-from zoo.parallel.shards import distributed, own_batches
+from zoo.parallel.shards import check_workers, distributed, own_batches
 from zoo.training.batch import unpack
 
 
@@ -23,7 +23,7 @@ class Feed:
         steps_per_epoch: batches that count as an epoch; needed for data without end.
 
     Raises:
-        ValueError: no batches, or a batch size or epoch that the data contradicts.
+        ValueError: no batches, a batch size or epoch that the data contradicts, or data for other workers.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Feed:
         self.stream = (
             _endless(data, steps_per_epoch) if self.endless else _finite(data, global_batch, seed, steps_per_epoch)
         )
+        check_workers(strategy, self.stream.workers)
         self.endless |= self.stream.workers > 1  # each worker goes over its own batches again
         self.strategy, self.seed = strategy, seed
         self.batches = self.stream.batches

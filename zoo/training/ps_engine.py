@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.parallel.shards import own_batch
-from zoo.parallel.strategies import worker_count
 from zoo.training.step import RATE, Engine, Observation, StepResult
 
 _ATTEMPTS = 10  # at a batch to be tested, whose workers die one after the other
@@ -62,7 +61,6 @@ class ParameterServerEngine(Engine):
         """Schedules steps on the iterator's next batches, one worker each; or on the workers' own batches."""
         if isinstance(iterator, tf.distribute.experimental.coordinator.PerWorkerValues):
             return self._results([self.coordinator.schedule(self._own, args=(iterator,)) for _ in range(steps)])
-        self._check_state()
         return self._scheduled([next(iterator) for _ in range(steps)])
 
     def train_on(self, batch: Any) -> StepResult:
@@ -89,15 +87,6 @@ class ParameterServerEngine(Engine):
                     raise
                 error = lost
         raise RuntimeError(f"{_ATTEMPTS} workers died, one after the other, at the same batch") from error
-
-    def _check_state(self) -> None:
-        names = getattr(self.model, "variable_names", ())
-        workers = worker_count(self.strategy)
-        if workers > 1 and any("carried_state/" in name for name in names):
-            raise ValueError(
-                f"a carried state is local to a worker, and these batches go to any of the {workers}: give data in "
-                f"which each worker has batches of its own, as text_stream(..., workers={workers}) does"
-            )
 
     def _scheduled(self, batches: list[Any]) -> StepResult:
         return self._results([self.coordinator.schedule(self._given, args=(batch,)) for batch in batches])

@@ -16,7 +16,7 @@ from zoo.parallel.shards import distributed
 from zoo.parallel.strategies import Strategy, check_batch, worker_count
 from zoo.parallel.towers import Towers
 from zoo.training.averages import ExponentialMovingAverage
-from zoo.training.batch import check_arrays, output_shape, unpack
+from zoo.training.batch import check_arrays, check_carried_state, output_shape, unpack
 from zoo.training.checkpoint import to_numpy
 from zoo.training.engines import make_engine
 from zoo.training.feed import Feed
@@ -171,6 +171,7 @@ class Trainer:
         check_batch(self.place, feed.global_batch, feed.stream.examples)
         check_accumulate(self.accumulate, feed.global_batch, self.strategy.num_replicas_in_sync)
         self.build(feed.element_spec)
+        check_carried_state(self.model, self.place, feed.global_batch, feed.stream.workers)
         outputs = output_shape(self.model)
         self.task.check_classes(outputs[-1] if outputs is not None and outputs.rank else None)
         logits = outputs if self.task.takes_class_numbers else None
