@@ -70,7 +70,7 @@ def test_evaluate_and_report(place, tmp_path):
 def test_evaluate_warns_of_pictures_that_the_run_knows(place, zoo_command):
     root, _ = place
     said = zoo_command("evaluate", root / "run", root / "pictures")
-    counts = re.search(r"(\d+) of them trained it, (\d+) were its validation part", said.err)
+    counts = re.search(r"(\d+) in its training part, (\d+) in its validation part", said.err)
     assert said.code == 0 and int(counts[1]) > int(counts[2]) > 0
     found = json.loads(zoo_command("evaluate", root / "run", root / "pictures", "--json").out)
     assert [found["seen_in_training"], found["seen_in_validation"]] == [int(counts[1]), int(counts[2])]
@@ -92,9 +92,10 @@ BAD = [
     ("--bottleneck", "Mixed_9z"), ("--finetune-from", "Mixed_9z"), ("--max-bad", "few"), ("--near", "nan"),
     ("--validation", "nan"), ("--test", "0.95"), ("--views", "-1"), ("--fit", "squeeze"), ("--background", "sky"),
     ("--layout", "flat"), ("--head", "forest"), ("--hidden", "5"), ("--dropout", "0.5"), ("--size", "8"),
-    ("--epochs", "0"), ("--finetune-rate", "inf"), ("--train-batch-norm",), ("--seed", "-1"), ("--batch-size", "0"),
-    ("--workers", "0"), ("--net", "lenet"), ("--weights", "no-such-file.h5"), ("--option", "colour"),
-    ("--option", "colour=1"), ("--devices", "gpu:7"),
+    ("--epochs", "0"), ("--epochs", "3"), ("--finetune-rate", "0.1"),
+    ("--finetune-from", "conv2", "--finetune-rate", "inf"), ("--train-batch-norm",), ("--seed", "-1"),
+    ("--batch-size", "0"), ("--workers", "0"), ("--net", "lenet"), ("--weights", "no-such-file.h5"),
+    ("--option", "colour"), ("--option", "colour=1"), ("--devices", "gpu:7"),
 ]  # fmt: skip
 
 

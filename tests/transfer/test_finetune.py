@@ -52,9 +52,12 @@ def test_row_47_frozen_batch_norm_stays_as_it_was_and_training_answers_like_infe
 def test_row_51_a_run_keeps_the_better_model_and_says_so(finished, pictures, tmp_path):
     run = retrain(pictures, tmp_path / "run", cache=finished[1], **HOW)
     facts = run.facts["finetune"]
-    assert len(facts["history"]) == 2
+    assert [line["epoch"] for line in facts["history"]] == [1, 2]
+    assert all(0 <= line[name] <= 1 for line in facts["history"] for name in ("accuracy", "validation_accuracy"))
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert ">training</text>" in page and ">validation</text>" in page
     words = "the fine-tuned model is kept" if facts["kept"] else "the head on the original trunk is kept"
-    assert words in facts["sentence"] and facts["sentence"] in (tmp_path / "run" / "report.html").read_text()
+    assert words in facts["sentence"] and facts["sentence"] in page
     after, before = facts["after"], facts["before"]
     assert facts["gain"] == pytest.approx(before["loss"] - after["loss"])
     assert facts["kept"] == (after["accuracy"] >= before["accuracy"] and facts["gain"] > facts["error"])

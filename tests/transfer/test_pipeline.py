@@ -1,6 +1,7 @@
 """Whole runs on tiny pictures with a tiny trunk: what is written, reused, resumed, and refused."""
 
 import csv
+import importlib.util
 import json
 import os
 import re
@@ -102,6 +103,22 @@ def test_decisions_in_the_csv_are_read_back(finished, pictures, tmp_path):
     labels = {p.name: p.label for p in again.scan.pictures}
     assert dropped.name not in labels and labels[moved.name] == "red"
     assert "drop" in (out / "suspicious.csv").read_text(encoding="utf-8")
+
+
+def test_a_picture_that_a_person_kept_is_no_longer_called_suspicious(finished, tmp_path):
+    folder, out = write_folder(tmp_path / "p"), tmp_path / "run"
+    (folder / "green" / "same.png").write_bytes((folder / "red" / "000.png").read_bytes())
+    how = {"cache": finished[1], "export": False, **TINY}
+    first = [suspect["path"] for suspect in retrain(folder, out, **how).facts["suspicious"]]
+    assert first == ["green/same.png", "red/000.png"]
+    text = (out / "suspicious.csv").read_text(encoding="utf-8")
+    (out / "suspicious.csv").write_text(text.replace("\n,red/000.png", "\nkeep,red/000.png"), encoding="utf-8")
+    assert [suspect["path"] for suspect in retrain(folder, out, **how).facts["suspicious"]] == first[:1]
+    rows = list(csv.DictReader((out / "suspicious.csv").open(encoding="utf-8")))
+    assert [(row["decision"], row["path"], row["suggestion"]) for row in rows] == [
+        ("", "green/same.png", "red"),
+        ("keep", "red/000.png", "green"),
+    ]
 
 
 def test_arrays_and_data_sets(finished, tmp_path):
@@ -234,3 +251,10 @@ def test_a_folder_that_is_no_run_says_so(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(ValueError, match="update zoo"):
         load_facts(tmp_path)
+
+
+def test_a_public_name_is_never_hidden_by_the_file_that_defines_it():
+    import zoo.transfer
+
+    hidden = [name for name in zoo.transfer.__all__ if importlib.util.find_spec(f"zoo.transfer.{name}")]
+    assert hidden == []  # once imported, a submodule of that name would be what zoo.transfer.NAME gives

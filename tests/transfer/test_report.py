@@ -83,6 +83,11 @@ def test_nothing_below_the_whole_is_called_good_and_no_small_class_is_left_out()
     assert next(c for c in e.classes if c.name == "b").precision == pytest.approx(0.4)
 
 
+def test_a_poor_model_is_good_at_nothing():
+    poor = judged(a=["a", "a", "b", "b", "b"], b=["a", "a", "a", "b"], c=["a", "b", "a", "b"])
+    assert [line.split(":")[0] for line in strengths(poor)] == ["Bad at"]
+
+
 def test_a_model_without_mistakes_is_bad_at_nothing():
     assert strengths(judged(a=["a"] * 5, b=["b"] * 2)) == ["Good at: a (F1 1.00, 5 pictures)."]
 

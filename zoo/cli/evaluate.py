@@ -22,7 +22,7 @@ def evaluate(
     from zoo.cli._quiet import import_tensorflow
 
     import_tensorflow()
-    from zoo.transfer.judge import judge
+    from zoo.transfer.judging import judge
 
     result, known = judge(run, images, batch_size=batch_size, max_bad=max_bad)
     if as_json:
@@ -49,7 +49,7 @@ def evaluate(
     typer.echo(f"always saying {result.majority_class!r} would give {share(result.majority)}")
     if any(known.values()):
         typer.echo(
-            f"zoo: the run knows some of these pictures: {known['train']} of them trained it, {known['validation']} "
-            "were its validation part; leave them out to be fair",
+            f"zoo: the run knows some of these pictures: {known['train']} in its training part, {known['validation']} "
+            "in its validation part; leave them out to be fair",
             err=True,
         )

@@ -46,8 +46,8 @@ def retrain(
     hidden: Annotated[int, typer.Option(min=0, help="Width of a hidden layer of an sgd or adam head.")] = 0,
     dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Dropout of an sgd or adam head.")] = 0.0,
     finetune_from: Annotated[str | None, typer.Option(help="Train the trunk too, from this end point on.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of fine-tuning.")] = 10,
-    finetune_rate: Annotated[float, typer.Option(min=0, help="Learning rate of the trunk.")] = 1e-4,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of fine-tuning. [default: 10]")] = None,
+    finetune_rate: Annotated[float | None, typer.Option(help="Learning rate of the trunk. [default: 0.0001]")] = None,
     train_batch_norm: Annotated[bool, typer.Option("--train-batch-norm", help="Fine-tune batch norm too.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
@@ -60,6 +60,9 @@ def retrain(
     """Retrain a network on your pictures; writes models, figures and report.html to the run folder."""
     if demo == (images is not None):
         raise ValueError("give either IMAGES, a folder with a folder for each class, or --demo")
+    tuning = {name: v for name, v in (("epochs", epochs), ("finetune_rate", finetune_rate)) if v is not None}
+    if tuning and finetune_from is None:
+        raise ValueError("--epochs and --finetune-rate are about fine-tuning: give --finetune-from END_POINT too")
     from zoo.transfer.pipeline import retrain as run_all
 
     folder = out or Path("runs") / ("demo" if demo else (images or Path()).resolve().stem)
@@ -99,8 +102,7 @@ def retrain(
             hidden=hidden,
             dropout=dropout,
             finetune_from=finetune_from,
-            epochs=epochs,
-            finetune_rate=finetune_rate,
+            **tuning,
             train_batch_norm=train_batch_norm,
             seed=seed,
         )

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.transfer.assemble import assemble as assemble
+    from zoo.transfer.assembly import assemble as assemble
     from zoo.transfer.evaluation import Evaluation as Evaluation
     from zoo.transfer.evaluation import evaluate as evaluate
     from zoo.transfer.extract import Extractor as Extractor
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zoo.transfer.head import Head as Head
     from zoo.transfer.head import calibrate as calibrate
     from zoo.transfer.head import fit_head as fit_head
-    from zoo.transfer.judge import judge as judge
+    from zoo.transfer.judging import judge as judge
     from zoo.transfer.pictures import Reader as Reader
     from zoo.transfer.pipeline import retrain as retrain
     from zoo.transfer.report import write_report as write_report
@@ -32,13 +32,13 @@ _NAMES = {
     "Head": "head",
     "Reader": "pictures",
     "Settings": "settings",
-    "assemble": "assemble",
+    "assemble": "assembly",
     "calibrate": "head",
     "evaluate": "evaluation",
     "find_suspicious": "suspicious",
     "fine_tune": "finetune",
     "fit_head": "head",
-    "judge": "judge",
+    "judge": "judging",
     "load_predictor": "run",
     "load_trunk": "trunk",
     "retrain": "pipeline",

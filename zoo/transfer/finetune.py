@@ -15,7 +15,7 @@ import tensorflow as tf
 from zoo.data.images import decode
 from zoo.data.stream import permutation
 from zoo.data.words import pluralize
-from zoo.transfer.assemble import assemble
+from zoo.transfer.assembly import assemble
 from zoo.transfer.head import Head, softmax, temperature_of
 from zoo.transfer.pictures import Reader
 from zoo.transfer.settings import Settings
@@ -111,7 +111,7 @@ def fine_tune(
     except NonFiniteLossError as error:
         raise NonFiniteLossError(f"{error}. {_batch_of(error, files, sets['train'], settings)}") from error
     logits = _logits(model, reader, files, sets["validation"])
-    history = [_line(line) for line in done.lines if "val_accuracy" in line]
+    history = _history(done.lines)
     facts = compare(before, logits, labels)
     facts |= {"sentence": f"fine-tuning from {settings.finetune_from}, {facts['sentence']}", "history": history}
     if not facts["kept"]:
@@ -294,6 +294,14 @@ def _losses(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
     return -np.log(np.maximum(p[np.arange(len(labels)), labels], 1e-12)), float((p.argmax(1) == labels).mean())
 
 
-def _line(line: Mapping[str, Any]) -> dict[str, Any]:
-    values = {"epoch": line.get("epoch"), "accuracy": line.get("accuracy"), "loss": line.get("loss")}
-    return {**values, "validation_accuracy": line["val_accuracy"], "validation_loss": line.get("val_loss")}
+def _history(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Joins what the Trainer noted of training and of validation, epoch by epoch."""
+    epochs: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        epochs.setdefault(line["epoch"], {}).update(line)
+    names = {"accuracy": "accuracy", "loss": "loss"} | {f"validation_{n}": f"val_{n}" for n in ("accuracy", "loss")}
+    return [
+        {"epoch": epoch, **{name: line.get(key) for name, key in names.items()}}
+        for epoch, line in sorted(epochs.items())
+        if "val_accuracy" in line
+    ]

@@ -18,7 +18,7 @@ import numpy as np
 from zoo.data.scan import Scan, scan_images
 from zoo.data.split import SETS, split_scan
 from zoo.data.words import pluralize
-from zoo.transfer.assemble import assemble
+from zoo.transfer.assembly import assemble
 from zoo.transfer.changes import what_changed
 from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.extract import Extractor, Features, Rows, default_cache
@@ -196,7 +196,8 @@ def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callabl
     shutil.rmtree(run.folder / "saved_model", ignore_errors=True)
     suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
     write_suspicious(run.folder / "suspicious.csv", suspects, decisions)
-    run.facts["suspicious"] = [dataclasses.asdict(suspect) for suspect in suspects]
+    decided = {(decision.sha256, decision.path) for decision in decisions}
+    run.facts["suspicious"] = [dataclasses.asdict(s) for s in suspects if (s.sha256, s.path) not in decided]
     run.facts["decisions"] = [dataclasses.asdict(decision) for decision in decisions]
     write_predictions(run)
     if export:

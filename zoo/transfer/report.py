@@ -112,10 +112,10 @@ def sentences(run: Run) -> list[str]:
 def strengths(e: Evaluation) -> list[str]:
     """Says which classes the model is good and bad at, by F1.
 
-    Good is a class of three pictures or more whose precision and recall both reach the accuracy of the whole and
-    whose F1 reaches the mean; bad is any class with pictures whose F1 lies below the mean.
+    Good is a class of three pictures or more whose precision and recall both reach the accuracy of the whole, and a
+    half, and whose F1 reaches the mean; bad is any class with pictures whose F1 lies below the mean.
     """
-    least, mean = e.accuracy or 0.0, e.macro_f1 or 0.0
+    least, mean = max(e.accuracy or 0.0, 0.5), e.macro_f1 or 0.0
     known = sorted((c for c in e.classes if c.f1 is not None), key=lambda c: (-(c.f1 or 0.0), -c.count, c.name))
     good = [
         c for c in known if c.count >= 3 and (c.f1 or 0.0) >= mean and min(c.precision or 0.0, c.recall or 0.0) >= least
