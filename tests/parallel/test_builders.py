@@ -56,6 +56,25 @@ def test_keras_fit_is_that_of_one_device(case):
 
 
 @pytest.mark.parametrize("strategy", ["towers", "mirrored"])
+def test_optimizers_made_anywhere(strategy, tmp_path):
+    """Compiled, and trained by the trainer, outside any scope; the file loads compiled."""
+    case, rate = CASES[0], keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    inputs, labels = batch_of(case, 8)
+    found = []
+    for model in (case.build("float32"), placed(case, strategy, "float32")):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(rate, momentum=0.9), loss, metrics=["accuracy"])
+        model.fit(inputs, labels, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        assert model.evaluate(inputs, labels, batch_size=4, verbose=0)[1] >= 0
+        model.save(tmp_path / "net.keras")
+        assert keras.saving.load_model(tmp_path / "net.keras").optimizer.iterations == 4
+        trainer = Trainer(model, optimizer=keras.optimizers.Adam(0.02))
+        trainer.fit(tf.data.Dataset.from_tensors((inputs, labels)), steps=1, progress="none")
+        found.append(np.array(model.variable(model.variable_names[0])))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["towers", "mirrored"])
 def test_the_trainer_takes_up_its_devices(strategy):
     case = CASES[0]
     data = case.data()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from zoo.parallel.places import Where, check_devices, choose_devices
-from zoo.parallel.strategies import mirrored
+from zoo.parallel.strategies import mirrored, optimizer_here
 from zoo.parallel.towers import Share, Towers
 from zoo.registry import Net, get_net
 from zoo.scoping import Model
@@ -75,6 +76,19 @@ class CallingTowers(Towers):
         return tf.nest.pack_sequence_as(structure[0], outputs)
 
 
+def _compiled_in_scope(model: Model) -> Model:
+    """Lets a mirrored model be compiled anywhere: Keras wants its optimizer to be made in the strategy's scope."""
+    plain = model.compile
+
+    def compile_here(optimizer: Any = "rmsprop", *args: Any, **kwargs: Any) -> None:
+        with model.distribute_strategy.scope():
+            made = isinstance(optimizer, keras.optimizers.Optimizer)
+            plain(optimizer_here(optimizer) if made else optimizer, *args, **kwargs)
+
+    model.compile = compile_here  # of this model only: a loaded one is plain
+    return model
+
+
 def _rows(parts: Sequence[Any], sizes: Sequence[Any]) -> Any:
     if any(part is None for part in parts):
         return None
@@ -135,7 +149,7 @@ def multi_gpu(
                 f"mirrored replicas agree by 'mean'; for {batch_norm!r} take towers, or the trainer's option"
             )
         with mirrored(chosen, reduction).scope():
-            return net(**options)
+            return _compiled_in_scope(net(**options))
     towers = CallingTowers(chosen, variables=variables, batch_norm=batch_norm)
     with towers.scope():
         model = net(**options)

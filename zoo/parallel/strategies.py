@@ -125,6 +125,23 @@ def is_chief() -> bool:
     return task.get("type", "worker") == "worker" and int(task.get("index", 0)) == 0
 
 
+def optimizer_here(optimizer: Any) -> Any:
+    """Returns a Keras optimizer that can be used under the current strategy.
+
+    Args:
+        optimizer: The optimizer; one made outside the strategy's scope, and not yet used, is made again.
+    """
+    made_here = tf.distribute.get_strategy().extended.variable_created_in_scope
+    if optimizer.built or made_here(optimizer.iterations.value):
+        return optimizer
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:  # loss scaling
+        return type(optimizer)(optimizer_here(inner), initial_scale=optimizer.initial_scale)
+    rate = optimizer._learning_rate  # a variable, a schedule or a function
+    rate = rate if callable(rate) else float(optimizer.learning_rate)
+    return type(optimizer).from_config({**optimizer.get_config(), "learning_rate": rate})
+
+
 def check_batch(strategy: Strategy, batch: int | None, examples: int | None) -> None:
     """Raises ValueError for a global batch that leaves a device of the step without an example.
 

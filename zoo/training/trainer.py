@@ -13,7 +13,7 @@ import tensorflow as tf
 from zoo.data.stream import as_stream
 from zoo.data.tfrecord.damage import damage_named
 from zoo.parallel.shards import distributed
-from zoo.parallel.strategies import Strategy, check_batch, worker_count
+from zoo.parallel.strategies import Strategy, check_batch, optimizer_here, worker_count
 from zoo.parallel.towers import Towers
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, check_carried_state, output_shape, unpack
@@ -314,6 +314,7 @@ class Trainer:
             made = make_optimizer(optimizer, 0.0 if callable(first) else float(first), loss_scaling=scaling)
         else:
             if isinstance(optimizer, keras.optimizers.Optimizer):
+                optimizer = optimizer_here(optimizer)
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
                 first = inner._learning_rate if rate is None else rate
                 if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
