@@ -120,7 +120,7 @@ def take_summed_gradients(optimizer: keras.optimizers.Optimizer) -> None:
 
 def apply_clipped(
     optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any], limit: tf.Tensor
-) -> None:
+) -> tf.Tensor:
     """Updates with gradients whose global norm is at most `limit`.
 
     Args:
@@ -128,13 +128,18 @@ def apply_clipped(
         gradients: tensors or `tf.IndexedSlices`, one a variable.
         variables: Keras variables.
         limit: float32 scalar.
+
+    Returns:
+        The norm before clipping.
     """
     if isinstance(optimizer, SGD) and optimizer.scalable:
         norm = tf.linalg.global_norm(gradients)
         with optimizer.scaled(limit / tf.maximum(norm, limit) + (norm - norm)):  # NaN where the norm is not finite
             optimizer.apply(gradients, variables)
     else:
-        optimizer.apply([merge_rows(g) for g in tf.clip_by_global_norm(gradients, limit)[0]], variables)
+        clipped, norm = tf.clip_by_global_norm(gradients, limit)
+        optimizer.apply([merge_rows(gradient) for gradient in clipped], variables)
+    return norm
 
 
 def gradient_sum(gradients: Sequence[Any]) -> tf.Tensor:

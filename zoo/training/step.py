@@ -24,8 +24,8 @@ class StepResult:
     """What a call of the compiled step gives back, as tensors that may still be under way.
 
     Args:
-        losses: float32 [steps, 4]: task loss, regularization loss, sum of all gradients (finite when they are; 0 under
-            loss scaling), learning rate. Fewer rows than asked for mean that the last one is not finite.
+        losses: float32 [steps, 4]: task loss, regularization loss, sum of all gradients or norm to be clipped (finite
+            when they are; 0 under loss scaling), learning rate. Fewer rows than asked for: the last is not finite.
         examples: float32 [global batch]: the loss of every example of the last step.
     """
 
@@ -300,7 +300,7 @@ class Engine:
         return seen.concat(), regularization, gradients, (named(unpack(batch)[0]), {})
 
     def _apply(self, gradients: Sequence[Any], replicas: int) -> tf.Tensor:
-        """Updates the weights; returns the sum of the gradients."""
+        """Updates the weights; returns the sum or the norm of the gradients."""
         pairs = [
             (scale_gradient(gradient, self.multipliers.get(name, 1.0)), variable)
             for name, gradient, variable in zip(self.names, gradients, self.variables, strict=True)
@@ -312,19 +312,19 @@ class Engine:
         if replicas > 1:
             found = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, found)
         with already_summed():
-            self._update_weights(found, variables)
+            norm = self._update_weights(found, variables)
         # Loss scaling meets Inf on purpose, and leaves such updates out.
         scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-        return tf.zeros([]) if scaling else gradient_sum(found)
+        return tf.zeros([]) if scaling else gradient_sum(found) if norm is None else norm
 
-    def _update_weights(self, found: list[Any], variables: list[Any]) -> None:
+    def _update_weights(self, found: list[Any], variables: list[Any]) -> Any:
         if self.clip_norm is not None:
             limit = tf.constant(self.clip_norm, found[0].dtype)
             if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
                 limit *= tf.cast(self.optimizer.dynamic_scale, limit.dtype)
-            apply_clipped(self.optimizer, found, variables, limit)
-            return
+            return apply_clipped(self.optimizer, found, variables, limit)
         self.optimizer.apply([merge_rows(gradient) for gradient in found], variables)
+        return None
 
     def _forward(self, inputs: Any, *, training: bool, extra: bool) -> tuple[Any, dict[str, Any]]:
         """Outputs, and by name what auxiliary losses and summaries may ask for."""
