@@ -1,5 +1,6 @@
 """Kill -9 in every stage, the same command again: the same report, and the same head to the bit."""
 
+import shutil
 import subprocess
 import sys
 
@@ -33,13 +34,15 @@ def run(pictures, out, cache, stage=""):
 
 @pytest.mark.slow
 def test_a_killed_run_ends_like_one_that_was_not(pictures, tmp_path):
-    whole = tmp_path / "whole" / "run"
-    assert run(pictures, whole, tmp_path / "cache0").returncode == 0
+    out, whole = tmp_path / "run", tmp_path / "whole"  # the report names its folder: every run is in the same one
+    assert run(pictures, out, tmp_path / "cache").returncode == 0
+    out.rename(whole)
     for number, stage in enumerate(STAGES):
-        out, cache = tmp_path / f"{number}" / "run", tmp_path / f"cache{number + 1}"
+        cache = tmp_path / f"cache{number}"
         assert run(pictures, out, cache, stage).returncode == -9, stage
         assert not (out / "run.json").exists()
         again = run(pictures, out, cache)
         assert again.returncode == 0, again.stderr
         for name in ("report.html", "head.safetensors", "predictions.csv", "run.json", "split.json"):
             assert (out / name).read_bytes() == (whole / name).read_bytes(), (stage, name)
+        shutil.rmtree(out)
