@@ -192,6 +192,33 @@ def test_a_carried_state_is_local_to_a_worker(tmp_path):
     assert "give data in which each worker has batches of its own" in str(found["wrong"])
 
 
+@pytest.mark.slow
+@two_cores
+def test_the_word_model_trains_in_clusters(tmp_path):
+    (tmp_path / "text").mkdir()
+    for part, count in (("train", 40), ("valid", 10), ("test", 6)):
+        (tmp_path / "text" / f"ptb.{part}.txt").write_text(
+            " the cat sat on the mat and the dog sat on the rug \n" * count
+        )
+    words = ["zoo", "train", "word_lm", "--data", str(tmp_path / "text"), "--batch", "4", "--epochs", "2"]
+    words += ["--learning-rate", "0.3", "--option", "hidden=6", "--option", "init_scale=0.3"]
+    found = {}
+    for strategy, counts in (("single", None), ("multiworker", (2, 0)), ("ps", (2, 1))):
+        out = tmp_path / strategy
+        command = [*words, "--strategy", strategy, "--out", str(out)]
+        if counts is None:
+            subprocess.run([*ZOO, *command[1:]], env=environment(), timeout=LIMIT, check=True)
+        else:
+            job = launch(tmp_path, command, "--workers", str(counts[0]), "--ps", str(counts[1]))
+            output = said(job)
+            assert job.returncode == 0, output[-3000:]
+        assert json.loads((out / "perplexity.json").read_text())["test"] < 9  # words there are
+        found[strategy] = arrays(out)[1]
+    for key, value in found["single"].items():
+        np.testing.assert_allclose(found["multiworker"][key], value, rtol=1e-4, atol=1e-6, err_msg=key)
+        assert found["ps"][key].shape == value.shape
+
+
 def test_a_signal_to_the_launcher_saves_and_ends_all(tmp_path):
     run = tmp_path / "run"
     job = launch(tmp_path, train("multiworker", run, "--epochs", "50", "--checkpoint-steps", "10"), "--workers", "2")
