@@ -56,9 +56,10 @@ def test_keras_fit_is_that_of_one_device(case):
 
 
 @pytest.mark.parametrize("strategy", ["towers", "mirrored"])
-def test_optimizers_made_anywhere(strategy, tmp_path):
+@pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=[IDS[0], IDS[7]])
+def test_optimizers_made_anywhere(case, strategy, tmp_path):
     """Compiled, and trained by the trainer, outside any scope; the file loads compiled."""
-    case, rate = CASES[0], keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
     inputs, labels = batch_of(case, 8)
     found = []
     for model in (case.build("float32"), placed(case, strategy, "float32")):

@@ -115,10 +115,18 @@ def test_the_watchdog_ends_a_process_whose_peer_is_gone(capfd):
     assert left.wait(5)
     assert status == [1]
     assert f"worker 1 ends: worker 0 at {address} has been gone for 0.4 s" in capfd.readouterr().err
+    left.clear()
+    never = Watchdog(
+        "worker 1", {"chief 0": address}, 0.2, status=0, leave=lambda code: (status.append(code), left.set())
+    )
+    never.start()
+    assert left.wait(5)
+    assert status == [1, 1]  # 0 is for a chief that has been there, and has done its work
+    assert f"chief 0 at {address} did not come for 0.2 s" in capfd.readouterr().err
     quiet = Watchdog("worker 1", {"worker 0": address}, 0.2, leave=status.append).start()
     quiet.stop()
     time.sleep(0.6)
-    assert status == [1]
+    assert status == [1, 1]
 
 
 def run(script, workers=2, servers=0, restarts=3, tmp_path=None):

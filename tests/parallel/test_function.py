@@ -128,6 +128,26 @@ def test_each_tower_computes_on_its_device_forwards_and_backwards():
         assert {op.device[-5:] for op in work} == {f"CPU:{index + 1}"}
 
 
+def test_a_tower_may_branch_on_its_values(caplog):
+    """AutoGraph converts the towers' functions, and has no complaints about the way to them."""
+    weight = tf.Variable(2.0)
+    optimizer = keras.optimizers.SGD(0.0)
+    optimizer.build([weight])
+
+    def loss(part):
+        found = tf.reduce_mean(part) * weight
+        if found > 3.0:
+            found = -found
+        return found
+
+    @tf.function
+    def step(batch):
+        return build_towers(loss, batch, CPUS[:2], optimizer, train=[weight]).loss
+
+    assert float(step(tf.constant([1.0, 1.0, 2.0]))) == pytest.approx((2.0 * 2 - 4.0) / 3)
+    assert "AutoGraph" not in caplog.text
+
+
 def test_towers_that_differ_are_noticed():
     def unequal(share):
         group = zoo.scoping.replicas()

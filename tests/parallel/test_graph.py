@@ -221,6 +221,10 @@ def test_mistakes():
         with pytest.raises(ValueError, match="needs synchronous=True"):
             build_towers(network, batch, DEVICES[:2], optimizer, batch_norm="sync", synchronous=False)
 
+        for wrong in (lambda part: None, lambda part: part[0], lambda part: tf.reduce_sum(part[1]), lambda part: ()):
+            with pytest.raises(ValueError, match="tower_fn returns the mean loss, a float scalar"):
+                build_towers(wrong, batch, DEVICES[:2], optimizer)
+
         def broken(part):
             raise KeyError("tower's own mistake")
 

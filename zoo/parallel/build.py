@@ -113,7 +113,7 @@ def build_towers(
             tape.watch([_raw(variable) for variable in train or ()])
         try:
             result = tower_fn(share.batch)
-            mean = result[0] if isinstance(result, tuple) else result
+            mean = _mean_loss(result)
             part = mean * tf.cast(share.weight, mean.dtype)
             own = part if synchronous else mean
             extra = [tf.cast(p, mean.dtype) for p in (penalties() if share.index == 0 or not synchronous else ())]
@@ -158,6 +158,14 @@ def build_towers(
     if log_placement:
         print(step.placement())
     return step
+
+
+def _mean_loss(result: Any) -> tf.Tensor:
+    found = result[0] if isinstance(result, tuple) and result else result
+    if not tf.is_tensor(found) or not found.dtype.is_floating or found.shape.rank not in (0, None):
+        kind = f"a {found.dtype.name} tensor of shape {found.shape}" if tf.is_tensor(found) else repr(found)
+        raise ValueError(f"tower_fn returns the mean loss, a float scalar, or a tuple that starts with it; got {kind}")
+    return found
 
 
 _COLLECTIONS = (_KEYS.REGULARIZATION_LOSSES, _KEYS.UPDATE_OPS)

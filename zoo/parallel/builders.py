@@ -76,16 +76,28 @@ class CallingTowers(Towers):
         return tf.nest.pack_sequence_as(structure[0], outputs)
 
 
-def _compiled_in_scope(model: Model) -> Model:
-    """Lets a mirrored model be compiled anywhere: Keras wants its optimizer to be made in the strategy's scope."""
-    plain = model.compile
+def _for_keras(model: Model) -> Model:
+    """Lets this mirrored model (not one loaded from its file) be compiled anywhere, and fitted on whole numbers.
+
+    Keras wants the optimizer to be made in the strategy's scope. Before the first step it looks at the mean of the
+    replicas' inputs, which of word numbers and lengths are no whole numbers any more.
+    """
+    plain, build = model.compile, model._symbolic_build
 
     def compile_here(optimizer: Any = "rmsprop", *args: Any, **kwargs: Any) -> None:
         with model.distribute_strategy.scope():
             made = isinstance(optimizer, keras.optimizers.Optimizer)
             plain(optimizer_here(optimizer) if made else optimizer, *args, **kwargs)
 
-    model.compile = compile_here  # of this model only: a loaded one is plain
+    def build_here(iterator: Any = None, data_batch: Any = None) -> None:
+        if data_batch is not None:
+            inputs, *others = data_batch if isinstance(data_batch, tuple) else (data_batch,)
+            pairs = zip(tf.nest.flatten(inputs), tf.nest.flatten(model.book.input_specs), strict=True)
+            cast = [tf.cast(value, spec.dtype) for value, spec in pairs]
+            data_batch = (tf.nest.pack_sequence_as(inputs, cast), *others)
+        build(iterator=iterator, data_batch=data_batch)
+
+    model.compile, model._symbolic_build = compile_here, build_here
     return model
 
 
@@ -149,7 +161,7 @@ def multi_gpu(
                 f"mirrored replicas agree by 'mean'; for {batch_norm!r} take towers, or the trainer's option"
             )
         with mirrored(chosen, reduction).scope():
-            return _compiled_in_scope(net(**options))
+            return _for_keras(net(**options))
     towers = CallingTowers(chosen, variables=variables, batch_norm=batch_norm)
     with towers.scope():
         model = net(**options)

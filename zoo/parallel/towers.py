@@ -66,16 +66,13 @@ def split_batch(batch: Any, count: int) -> list[Share]:
         if known is not None:
             size = known // count + (index < known % count)
             start = index * (known // count) + min(index, known % count)
-            rows: Any = (start, start + size)
-            weight: Any = tf.constant(size / known, tf.float64)
+            end, weight = start + size, tf.constant(size / known, tf.float64)
         else:
             quotient, rest = total // count, total % count
             size = quotient + tf.cast(index < rest, tf.int32)
-            start = index * quotient + tf.minimum(index, rest)
-            start = tf.minimum(start, total - 1)
-            rows = (start, start + tf.maximum(size, 1))
-            weight = size / total
-        parts = [part[rows[0] : rows[1]] for part in flat] if count > 1 else flat
+            start = tf.minimum(index * quotient + tf.minimum(index, rest), total - 1)
+            end, weight = start + tf.maximum(size, 1), size / total
+        parts = [part[start:end] for part in flat] if count > 1 else flat
         shares.append(Share(index, tf.nest.pack_sequence_as(batch, parts), size, weight))
     return shares
 

@@ -48,7 +48,7 @@ class Watchdog:
         me: This task's name, for the message.
         peers: Name to address of the tasks without which this one cannot go on.
         timeout: Seconds without an answer after which a task counts as gone.
-        status: Exit status then.
+        status: Exit status then; 1 for a task that never came.
         leave: Ends the process; for tests.
     """
 
@@ -84,12 +84,11 @@ class Watchdog:
                     came.add(name)
                 elif time.monotonic() - seen[name] > self.timeout and not self._ended.is_set():
                     what = "has been gone" if name in came else "did not come"
-                    self._say(f"{name} at {address} {what} for {self.timeout:g} s")
-                    self._leave(self.status)
+                    status = self.status if name in came else 1
+                    self._say(f"{name} at {address} {what} for {self.timeout:g} s", status)
+                    self._leave(status)
                     return
 
-    def _say(self, what: str) -> None:
-        more = (
-            "start all tasks again with the same command: they go on from the newest checkpoint" if self.status else ""
-        )
+    def _say(self, what: str, status: int) -> None:
+        more = "start all tasks again with the same command: they go on from the newest checkpoint" if status else ""
         print(f"zoo: {self.me} ends: {what}{'; ' + more if more else ''}", file=sys.stderr, flush=True)
