@@ -164,3 +164,28 @@ def test_sizes_as_old_programs_have_them():
         tf.compat.v1.enable_v2_tensorshape()
     assert [value.shape for value in found] == [(2, 5, 2), (2, 4), (2, 5, 2)]
     assert not found[0][1, 2:].any()
+
+
+def test_cells_of_ones_own_that_return_something_else():
+    class Mine(rnn.RNNCell):
+        state_size = output_size = 4
+
+        def __init__(self, made):
+            super().__init__()
+            self.made = made
+
+        def call(self, inputs, state):
+            return self.made(inputs, state)
+
+    with zoo.variable_store():
+        assert rnn.dynamic_rnn(Mine(lambda x, s: (x, s)), X)[0].shape == (2, 3, 4)
+        with pytest.raises(TypeError, match=r"Mine must return \(output, new state\), got .*Tensor"):
+            rnn.dynamic_rnn(Mine(lambda x, s: x), X)
+        with pytest.raises(ValueError, match=r"structure it was given, \(2, 4\); got \('\(2, 4\)', '\(2, 4\)'\)"):
+            rnn.dynamic_rnn(Mine(lambda x, s: (x, (s, s))), X)
+
+
+def test_labels_outside_the_classes():
+    for wrong in (3, -1):
+        with pytest.raises(ValueError, match=rf"labels lie in 0\.\.2, got {wrong} to {wrong}"):
+            rnn.softmax_cross_entropy([wrong], tf.zeros([1, 3]))

@@ -22,13 +22,18 @@ def softmax_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
       [...], float32 or wider.
 
     Raises:
-      ValueError: the labels are no integers, or have another shape than the logits without their last dimension.
+      ValueError: the labels are no integers, have another shape than the logits without their last dimension, or are
+        known to be outside the classes.
     """
     labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
     if not labels.dtype.is_integer:
         raise ValueError(f"labels must be integers, got {labels.dtype.name}")
     if not labels.shape.is_compatible_with(logits.shape[:-1]):
         raise ValueError(f"labels of shape {labels.shape} do not fit logits of shape {logits.shape}: one label a row")
+    values = tf.get_static_value(labels)
+    classes = logits.shape.as_list()[-1]
+    if values is not None and values.size and classes and not 0 <= values.min() <= values.max() < classes:
+        raise ValueError(f"labels lie in 0..{classes - 1}, got {values.min()} to {values.max()}")
     if logits.dtype.size < 4:
         logits = tf.cast(logits, tf.float32)
     flat_labels = tf.reshape(labels, [-1])

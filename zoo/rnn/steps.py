@@ -79,6 +79,10 @@ def masked(mask: Any, new: Any, old: Any) -> Any:
     return tf.nest.map_structure(lambda n, o: tf.where(mask, n, tf.cast(o, n.dtype)), new, old)
 
 
+def _shapes(state: Any) -> Any:
+    return tf.nest.map_structure(lambda part: str(getattr(part, "shape", part)), state)
+
+
 def run(cell: Any, inputs: Any, state: Any, mask: Any) -> tuple[Any, Any]:
     """Calls a cell step by step.
 
@@ -90,14 +94,27 @@ def run(cell: Any, inputs: Any, state: Any, mask: Any) -> tuple[Any, Any]:
 
     Returns:
       Outputs [time, batch, output_size], zero past the end, and the last state.
+
+    Raises:
+      TypeError: the cell does not return a pair.
+      ValueError: the cell returns a state of another structure.
     """
     sequence = current_sequence() or Sequence(None, None, inputs.dtype)
     before = sequence.step
 
     def step(t: Any, x: Any, old: Any, inside: Any) -> tuple[Any, Any]:
         sequence.step = t
-        output, new = cell(x, old)
-        new = tf.nest.map_structure(lambda n, o: tf.cast(n, o.dtype), new, old)
+        made = cell(x, old)
+        if not isinstance(made, tuple | list) or len(made) != 2:
+            raise TypeError(f"{type(cell).__name__} must return (output, new state), got {type(made).__name__}")
+        output, new = made
+        try:
+            new = tf.nest.map_structure(lambda n, o: tf.cast(n, o.dtype), new, old)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{type(cell).__name__} must return a state of the structure it was given, "
+                f"{_shapes(old)}; got {_shapes(new)}"
+            ) from error
         return (output, new) if inside is None else (masked(inside, output, 0), masked(inside, new, old))
 
     try:
