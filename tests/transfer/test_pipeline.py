@@ -227,6 +227,25 @@ def test_pictures_that_cannot_be_trained_on_leave_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
+def test_classes_of_the_same_files_are_refused(pictures, tmp_path):
+    for label in "ab":
+        shutil.copytree(pictures / "red", tmp_path / "p" / label)
+    with pytest.raises(ValueError, match="All classes hold the same files"):
+        retrain(tmp_path / "p", tmp_path / "run", cache=tmp_path / "cache", **TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_a_cut_model_file_says_what_to_do(finished, tmp_path):
+    for name in ("run.json", "model.keras"):
+        (tmp_path / name).write_bytes((finished[0].folder / name).read_bytes())
+    os.truncate(tmp_path / "model.keras", 1000)
+    with pytest.raises(ValueError, match=r"model.keras is cut or damaged. Run `zoo retrain` again"):
+        load_predictor(tmp_path)
+    os.truncate(tmp_path / "run.json", 100)
+    with pytest.raises(ValueError, match=r"run.json cannot be read: .*Delete it"):
+        load_predictor(tmp_path)
+
+
 def test_a_folder_of_somebody_else_is_refused(pictures, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="holds no retraining run"):

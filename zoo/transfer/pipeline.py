@@ -111,6 +111,10 @@ def retrain(
     decisions = read_decisions(folder / "suspicious.csv", scan.labels)
     scan = apply_decisions(scan, decisions)
     scan.check(chosen.max_bad)
+    classes = scan.labels
+    label_of = {p.sha256: classes.index(p.label) for p in scan.pictures}
+    if len(set(label_of.values())) < 2:
+        raise ValueError("All classes hold the same files, so there is nothing to tell them apart by.")
     claim(folder, chosen)
     scan.save(folder / "scan.json")
     scan.write_bad(folder / "bad_files.csv")
@@ -135,8 +139,6 @@ def retrain(
         previous=previous_split(folder, chosen),
     )
     split.save(folder / "split.json")
-    classes = scan.labels
-    label_of = {p.sha256: classes.index(p.label) for p in scan.pictures}
     sets = {name: [key for key in keys if split.sets[key] == name] for name in SETS}
     dealt = ", ".join(f"{len(sets[name])} {name}" for name in SETS)
     tell(f"split: {dealt}; {pluralize(len(similar.groups), 'group of near-duplicates')} kept together")

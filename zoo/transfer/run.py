@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ def load_facts(folder: str | Path) -> dict[str, Any]:
         if plain["format"] != FORMAT:
             raise ValueError(f"format {plain['format']}, this version reads {FORMAT}; update zoo")
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise ValueError(f"{path} cannot be read: {error}. Delete it, and `zoo retrain` makes it anew.") from error
     return plain
 
 
@@ -156,4 +157,6 @@ def load_predictor(folder: str | Path) -> Predictor:
         raise FileNotFoundError(
             f"{path} is not there: the run was made with --no-export. Run `zoo retrain` again without it."
         )
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is cut or damaged. Run `zoo retrain` again with the same --out: it writes it anew.")
     return Predictor(keras.saving.load_model(path), Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
