@@ -17,6 +17,25 @@ def test_a_missing_part_is_named(tmp_path, prefix, there, missing):
     assert len(load_corpus(tmp_path).train) == 80
 
 
+def test_corpus_of_any_text(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no \.txt files"):
+        load_corpus(tmp_path)
+    (tmp_path / "b.txt").write_text("x y\n" * 30)
+    (tmp_path / "a.txt").write_text("z y\n" * 70)
+    corpus = load_corpus(tmp_path)
+    assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [90 * 3, 5 * 3, 5 * 3]
+    assert corpus.vocabulary.words == ["<eos>", "y", "z", "x"]
+    (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        load_corpus(tmp_path)
+    other = tmp_path / "parts"
+    other.mkdir()
+    for part, text in (("train", "a b\n"), ("valid", ""), ("test", "a\n")):
+        (other / f"{part}.txt").write_text(text)
+    with pytest.raises(ValueError, match="valid part has no words"):
+        load_corpus(other)
+
+
 def test_each_worker_has_rows_of_its_own():
     stream = text_stream(np.arange(100), 2, 3, workers=3)
     tokens, labels = continued_batches(np.arange(100), 6, 3)

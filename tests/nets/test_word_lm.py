@@ -11,7 +11,7 @@ import tensorflow as tf
 from zoo.cli import main
 from zoo.data.markov import MarkovChain
 from zoo.data.ngram import NgramModel
-from zoo.data.text import Vocabulary, continued_batches, load_corpus, text_stream, words
+from zoo.data.text import Vocabulary, continued_batches, text_stream, words
 from zoo.nets.word_lm import RECIPES, generate, perplexity, summed_cross_entropy, word_lm
 from zoo.parallel import make_strategy
 from zoo.training import Trainer
@@ -233,25 +233,6 @@ def test_train_command_learns_and_generates(tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
-def test_corpus_of_any_text(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no \.txt files"):
-        load_corpus(tmp_path)
-    (tmp_path / "b.txt").write_text("x y\n" * 30)
-    (tmp_path / "a.txt").write_text("z y\n" * 70)
-    corpus = load_corpus(tmp_path)
-    assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [90 * 3, 5 * 3, 5 * 3]
-    assert corpus.vocabulary.words == ["<eos>", "y", "z", "x"]
-    (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="not UTF-8"):
-        load_corpus(tmp_path)
-    other = tmp_path / "parts"
-    other.mkdir()
-    for part, text in (("train", "a b\n"), ("valid", ""), ("test", "a\n")):
-        (other / f"{part}.txt").write_text(text)
-    with pytest.raises(ValueError, match="valid part has no words"):
-        load_corpus(other)
-
-
 def test_reaches_the_entropy_of_a_markov_chain_only_with_the_carried_state():
     """A shortened benchmarks/rnn_markov.py: the small model on a text whose lowest perplexity is known."""
     chain = MarkovChain(4)
@@ -282,6 +263,15 @@ def test_xla_bfloat16_and_keras_fit():
     model.compile(keras.optimizers.Adam(0.05), loss=summed_cross_entropy, jit_compile=False)
     losses = model.fit(tokens, np.roll(tokens, -1, 1), epochs=25, verbose=0).history["loss"]
     assert losses[-1] < losses[0] * 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "mixed_bfloat16"])
+def test_the_state_has_the_type_of_the_weights(dtype):
+    model = word_lm(carry=2, dtype=dtype, **TINY)
+    model({"tokens": np.ones([2, 3], "int32"), "first": np.ones([2], bool)}, training=True)
+    state = model.variable("Model/carried_state/train/part_3")
+    assert state.dtype == model.variable("Model/softmax_w").dtype
+    assert np.abs(state.numpy()).max() > 0
 
 
 def test_gradients_end_at_the_batch():

@@ -120,7 +120,8 @@ class CarriedState:
         """
         own = self.rows // self.replicas
         before, after = self.replica * own, (self.replicas - 1 - self.replica) * own
-        values = [tf.cast(tf.stop_gradient(part), tf.float32) for part in tf.nest.flatten(state)]
+        parts = zip(tf.nest.flatten(state), self.variables, strict=True)
+        values = [tf.cast(tf.stop_gradient(part), variable.dtype) for part, variable in parts]
         if self.group is not None:  # each replica contributes its rows; the sum holds all of them
             values = self.group.sum([tf.pad(value, [[before, after], [0, 0]]) for value in values])
             if not self.group.leads:
