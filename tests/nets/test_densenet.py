@@ -171,6 +171,11 @@ def test_bad_options_say_what_to_do():
         zoo.densenet_cifar(41)
     with pytest.raises(ValueError, match="compression"):
         zoo.densenet_cifar(compression=1.5, **SMALL)
+    with pytest.raises(ValueError, match="growth_rate is a whole number from 1; got 0"):
+        zoo.densenet_cifar(**{**SMALL, "growth_rate": 0})
+    for wrong in ("abc", (2, 0), (2, 1.5), ()):
+        with pytest.raises(ValueError, match="block_config holds the layers of each block"):
+            zoo.densenet(block_config=wrong, growth_rate=4, input_shape=(32, 32, 3))
     with pytest.raises(ValueError, match="memory is one of"):
         zoo.densenet_cifar(memory="all", **SMALL)
     with pytest.raises(ValueError, match="Set in_channels"):

@@ -15,6 +15,7 @@ backward pass. Variables have the names of the slim DenseNet.
 
 import inspect
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import tensorflow as tf
@@ -100,7 +101,7 @@ def densenet(
 
     Source: section 3 and table 1.
     """
-    _check(images, num_classes, in_channels, block_config, stem, compression)
+    _check(images, num_classes, in_channels, block_config, growth_rate, stem, compression)
     ends: dict[str, tf.Tensor] = {}
     norm: dict[str, Any] = {"decay": batch_norm_decay, "epsilon": batch_norm_epsilon, "is_training": is_training}
     decay = layers.l2_regularizer(weight_decay)
@@ -313,6 +314,7 @@ def _check(
     num_classes: int | None,
     in_channels: int,
     block_config: Sequence[int],
+    growth_rate: int,
     stem: str,
     compression: float,
 ) -> None:
@@ -321,8 +323,13 @@ def _check(
         raise ValueError(f"densenet takes images [N, H, W, {in_channels}]; got {shape}. Set in_channels for others.")
     if num_classes is not None and num_classes < 0:
         raise ValueError(f"densenet: num_classes is 0 or more; got {num_classes}.")
-    if not block_config or any(n < 1 for n in block_config):
-        raise ValueError(f"densenet: block_config names at least one block, of at least one layer; got {block_config}.")
+    if not block_config or any(not isinstance(n, Integral) or n < 1 for n in block_config):
+        raise ValueError(
+            "densenet: block_config holds the layers of each block, whole numbers from 1, as (6, 12, 24, 16); "
+            f"got {block_config!r}."
+        )
+    if not isinstance(growth_rate, Integral) or growth_rate < 1:
+        raise ValueError(f"densenet: growth_rate is a whole number from 1; got {growth_rate!r}.")
     if stem not in ("imagenet", "cifar"):
         raise ValueError(f"densenet: stem is 'imagenet' or 'cifar'; got {stem!r}.")
     if not 0 < compression <= 1:
