@@ -96,9 +96,16 @@ def test_bench_scaling_writes_its_table(zoo_command, tmp_path):
     assert [(row["strategy"], row["devices"]) for row in rows] == [("single", "1"), ("towers", "2"), ("mirrored", "2")]
     assert all(float(row["median_s"]) > 0 for row in rows)
     assert float(rows[0]["ratio"]) == 1
-    said = zoo_command("bench", "scaling", "--counts", "9", "--out", tmp_path)
-    assert said.code == 2
-    assert "there are 4 devices" in said.err
+    for options, message in (
+        (["--counts", "9"], "there are 4 devices"),
+        (["--counts", "two"], "--counts are numbers of devices, such as 2,4; got 'two'"),
+        (["--nets", "lenet5,word_lm"], "networks for pictures; word_lm takes other inputs"),
+        (["--batch-norm", "first"], "--batch-norm is mean or sync; got 'first'"),
+    ):
+        said = zoo_command("bench", "scaling", *options, "--out", tmp_path / "none")
+        assert said.code == 2
+        assert message in said.err
+    assert not (tmp_path / "none").exists()
 
 
 def test_launch_passes_the_status_on(zoo_command, tmp_path):

@@ -36,9 +36,13 @@ def scaling(
     The steps are taken in rounds, one of each after the other. Try it without GPUs: --devices cpu:0,cpu:1.
     """
     from zoo.parallel import available_devices
+    from zoo.registry import get_net
 
     there = available_devices()
-    wanted = [int(word) for word in counts.split(",") if word] or sorted({2, len(there)} - {1})
+    numbers = [word.strip() for word in counts.split(",") if word.strip()]
+    if not all(word.isdecimal() for word in numbers):
+        raise ValueError(f"--counts are numbers of devices, such as 2,4; got {counts!r}")
+    wanted = [int(word) for word in numbers] or sorted({2, len(there)} - {1})
     if not wanted or min(wanted) < 1 or max(wanted) > len(there):
         raise ValueError(
             f"there are {len(there)} devices ({', '.join(there)}) and {wanted or 'more than one'} are to be measured; "
@@ -47,6 +51,11 @@ def scaling(
     kinds = [word.strip() for word in strategies.split(",") if word.strip()]
     if unknown := set(kinds) - {"towers", "mirrored"}:
         raise ValueError(f"--strategies are towers and mirrored; got {', '.join(sorted(unknown))}")
+    if batch_norm not in ("mean", "sync"):
+        raise ValueError(f"--batch-norm is mean or sync; got {batch_norm!r}")
+    for net in (word.strip() for word in nets.split(",")):
+        if get_net(net).spec.preprocessing is None:
+            raise ValueError(f"--nets are networks for pictures; {net} takes other inputs")
     rows: list[dict[str, Any]] = []
     for net in (word.strip() for word in nets.split(",")):
         cells = [("single", 1), *((kind, count) for kind in kinds for count in wanted)]
