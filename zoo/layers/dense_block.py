@@ -181,7 +181,7 @@ def norm_pool(
         inputs = Maps((inputs,), (shared_norm.differentiable_moments(inputs),) if is_training else ())
     first = inputs.pieces[0]
     _check(first, memory, dropout_rate, is_training)
-    channels = sum(piece.shape[-1] for piece in inputs.pieces)
+    channels = sum(int(piece.shape[-1]) for piece in inputs.pieces)
     with scoping.variable_scope(scope, "norm_pool", list(inputs.pieces)):
         norm = _norm(first, channels, is_training)
         kernel = None
@@ -223,7 +223,7 @@ def norm_relu(
         [N, H, W, C].
     """
     with scoping.variable_scope(scope, "norm_relu", list(maps.pieces)):
-        norm = _norm(maps.pieces[0], sum(piece.shape[-1] for piece in maps.pieces), is_training)
+        norm = _norm(maps.pieces[0], sum(int(piece.shape[-1]) for piece in maps.pieces), is_training)
     if is_training:
         _update(norm, _joined(maps), maps.pieces[0], decay)
     statistics = norm.given() or _joined(maps)

@@ -131,7 +131,7 @@ def norms_of(
         given: Statistics [C] to use in place of the pieces' own, or None.
         moments: The pieces' own.
     """
-    widths = [x.shape[-1] for x in pieces]
+    widths = [int(x.shape[-1]) for x in pieces]  # int: TF1's behavior has Dimensions
     if given is not None:
         moments = list(zip(*(tf.split(v, widths) for v in given), strict=False))
     return list(zip(tf.split(gamma, widths), tf.split(beta, widths), moments, strict=False))
@@ -139,8 +139,8 @@ def norms_of(
 
 def part_of(kernel: tf.Tensor, pieces: Sequence[tf.Tensor], i: int) -> tf.Tensor:
     """Returns the part of a kernel [h, w, C, B] that meets the i-th of the pieces."""
-    start = sum(x.shape[-1] for x in pieces[:i])
-    return kernel[:, :, start : start + pieces[i].shape[-1]]
+    start = sum(int(x.shape[-1]) for x in pieces[:i])
+    return kernel[:, :, start : start + int(pieces[i].shape[-1])]
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Block:
 
             inputs = [*pieces[: full + 1], *([piece[..., : growing * self.growth_rate]] if growing else [])]
             norms = self._norms(
-                index, inputs, [tuple(v[: x.shape[-1]] for v in m) for x, m in zip(inputs, moments, strict=False)]
+                index, inputs, [tuple(v[: int(x.shape[-1])] for v in m) for x, m in zip(inputs, moments, strict=False)]
             )
             activations: list[tf.Tensor] = []
             second: list[tf.Tensor] = []
@@ -314,4 +314,4 @@ def _join(moments: Sequence[Moments]) -> Moments:
 
 def _add_prefix(total: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
     """Adds a vector to the first values of a longer one."""
-    return total + tf.pad(part, [[0, total.shape[0] - part.shape[0]]])
+    return total + tf.pad(part, [[0, int(total.shape[0]) - int(part.shape[0])]])

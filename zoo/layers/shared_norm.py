@@ -70,7 +70,8 @@ def moments(x: tf.Tensor) -> Moments:
     if not _fused(x):
         mean = tf.reduce_mean(x, _AXES)
         return mean, tf.reduce_mean(tf.math.squared_difference(x, mean), _AXES)
-    ones, zeros = tf.ones([x.shape[-1]]), tf.zeros([x.shape[-1]])
+    width = x.shape.as_list()[-1:]
+    ones, zeros = tf.ones(width), tf.zeros(width)
     measured = tf.raw_ops.FusedBatchNormV3(x=x, scale=ones, offset=zeros, mean=[], variance=[], is_training=True)
     count = values_a_channel(x)  # the operation's variance is the unbiased one
     return measured.batch_mean, measured.batch_variance * (tf.maximum(count - 1.0, 1.0) / count)

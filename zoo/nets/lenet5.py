@@ -279,6 +279,7 @@ def _prepare(images: tf.Tensor, size: int) -> tf.Tensor:
     takes = f"images of [N, {size}, {size}, 1]" + (" or [N, 28, 28, 1]" if size == 32 else "")
     if shape.rank != 4:
         raise ValueError(f"lenet5: takes {takes}; got shape {shape}. Add the missing axis with images[..., None].")
+    shape = shape.as_list()  # plain numbers, also under tf.compat.v1.disable_v2_behavior()
     if shape[3] != 1:
         raise ValueError(f"lenet5: takes {takes}; got {shape[3]} channels. Convert the pictures to grey first.")
     if tuple(shape[1:3]) not in {(size, size), (28, 28)}:
