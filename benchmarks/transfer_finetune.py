@@ -47,6 +47,8 @@ def main() -> None:
                     "rate": options.rate,
                     "validation_head": facts["before"]["accuracy"],
                     "validation_tuned": facts["after"]["accuracy"],
+                    "gain_in_cross_entropy": facts["gain"],
+                    "standard_error": facts["error"],
                     "kept": facts["kept"],
                     "test_head": plain.evaluation.accuracy,
                     "test_of_the_run": tuned.evaluation.accuracy,

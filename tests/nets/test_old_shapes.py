@@ -9,7 +9,7 @@ PICTURES = [
     *((zoo.lenet5, (32, 32, 1), {"variant": variant}) for variant in ("dense", "original")),
     *((zoo.densenet_cifar, (16, 16, 3), {"depth": 10, "growth_rate": 4, "memory": m}) for m in ("store", "minimal")),
     (zoo.densenet, (32, 32, 3), {"block_config": (2, 2), "growth_rate": 4, "dropout_rate": 0.1}),
-    (zoo.inception_v3, (107, 107, 3), {"depth_multiplier": 0.1, "min_depth": 4, "num_classes": 5}),
+    (zoo.inception_v3, (107, 107, 3), {"depth_multiplier": 0.1, "num_classes": 5, "aux_logits": True}),
     (zoo.cifarnet, (24, 24, 3), {}),
     (zoo.sequence_tagger, (7, 8), {}),
     (zoo.row_classifier, (28, 28, 1), {}),

@@ -91,7 +91,7 @@ def test_a_gain_within_the_noise_is_not_kept_and_all_figures_are_said():
     generator = np.random.default_rng(0)
     before = generator.normal(1.0, 1.5, 40)
     clear = compare(logits_of(before, labels), logits_of(before + 1.0, labels), labels)
-    assert clear["kept"] and clear["gain"] > clear["error"] and "the fine-tuned model is kept" in clear["sentence"]
+    assert clear["kept"] and clear["gain"] > 2 * clear["error"] and "the fine-tuned model is kept" in clear["sentence"]
     noise = compare(logits_of(before, labels), logits_of(before + generator.normal(0.02, 1.0, 40), labels), labels)
     assert not noise["kept"] and abs(noise["gain"]) < noise["error"]
     for part in ("before", "after"):
@@ -100,6 +100,16 @@ def test_a_gain_within_the_noise_is_not_kept_and_all_figures_are_said():
     assert "40 pictures" in noise["sentence"] and f"standard error {noise['error']:.3f}" in noise["sentence"]
     p = 1 / (1 + np.exp(-before / temperature_of(logits_of(before, labels), labels)))
     assert noise["before"]["loss"] == pytest.approx(-np.log(p).mean())
+
+
+@pytest.mark.parametrize(("mended", "kept"), [(2, False), (9, True)])
+def test_a_gain_of_one_standard_error_is_not_enough(mended, kept):
+    labels = np.zeros(40, int)
+    before = np.concatenate([np.full(30, 1.0), np.full(10, -1.0)])
+    after = np.concatenate([np.full(30 + mended, 1.0), np.full(10 - mended, -1.0)])
+    found = compare(logits_of(before, labels), logits_of(after, labels), labels)
+    assert found["gain"] > found["error"] and found["after"]["accuracy"] > found["before"]["accuracy"]
+    assert found["kept"] is kept, found["gain"] / found["error"]
 
 
 def test_a_lower_accuracy_is_not_kept_however_much_the_cross_entropy_gains():

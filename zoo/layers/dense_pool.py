@@ -76,7 +76,7 @@ class Pooled:
             dy: Its gradient.
         """
         if self.dropout_rate:
-            height, width, channels = *maps.pieces[0].shape.as_list()[1:3], int(dy.shape[-1])
+            (height, width), channels = maps.pieces[0].shape.as_list()[1:3], int(dy.shape[-1])
             shape = [tf.shape(dy)[0], *tf.unstack(tf.shape(maps.pieces[0])[1:3]), channels]
             dy = self._pool_grad(tf.ensure_shape(tf.zeros(shape, dy.dtype), [None, height, width, channels]), y, dy)
             dy = dropped(dy, self.dropout_rate, self.seed)

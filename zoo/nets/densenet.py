@@ -335,7 +335,7 @@ def _check(
     if not 0 < compression <= 1:
         raise ValueError(f"densenet: compression is above 0 and at most 1; got {compression}.")
     least = 2 ** (len(block_config) - 1) * (4 if stem == "imagenet" else 1)
-    if any(side is not None and side < least for side in shape[1:3]):
+    if any(side is not None and side < least for side in shape.as_list()[1:3]):
         raise ValueError(
             f"densenet: {len(block_config)} blocks halve the image down to nothing below {least}; got {shape}."
         )

@@ -215,7 +215,7 @@ def inception_v3(
             if global_pool:
                 net = end_points["global_pool"] = tf.reduce_mean(net, [1, 2], keepdims=True, name="global_pool")
             else:
-                kernel = [min(8, side or 8) for side in net.shape[1:3]]
+                kernel = [min(8, side or 8) for side in net.shape.as_list()[1:3]]
                 net = layers.avg_pool2d(net, kernel, padding="VALID", scope="AvgPool_1a_{}x{}".format(*kernel))
                 end_points["AvgPool_1a"] = net
             if not num_classes:
@@ -249,7 +249,7 @@ def aux_head(
     with variable_scope("AuxLogits"):
         net = layers.avg_pool2d(net, [5, 5], stride=3, padding="VALID", scope="AvgPool_1a_5x5")  # 5 x 5 x 768
         net = layers.conv2d(net, widen(128), [1, 1], scope="Conv2d_1b_1x1")  # 5 x 5 x 128
-        kernel = [min(5, side or 5) for side in net.shape[1:3]]
+        kernel = [min(5, side or 5) for side in net.shape.as_list()[1:3]]
         net = layers.conv2d(
             net,
             widen(768),
@@ -274,14 +274,14 @@ def _check_images(images: tf.Tensor, in_channels: int, smallest: int) -> None:
     """Refuses images of another rank, with other channels, or too small for the network."""
     if images.shape.rank != 4 or images.shape[3] != in_channels:
         raise ValueError(f"images must be [N, H, W, {in_channels}]; see in_channels. Received shape {images.shape}")
-    if any(side is not None and side < smallest for side in images.shape[1:3]):
+    if any(side is not None and side < smallest for side in images.shape.as_list()[1:3]):
         cure = "; aux_logits=False takes 75" if smallest == 107 else ""
         raise ValueError(f"images must be at least {smallest} pixels a side{cure}. Received shape {images.shape}")
 
 
 def _squeeze(logits: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
     """[N, 1, 1, C] -> [N, C]; images that leave a larger map are refused with the way out."""
-    if any(side not in (None, 1) for side in logits.shape[1:3]):
+    if any(side not in (None, 1) for side in logits.shape.as_list()[1:3]):
         raise ValueError(
             f"Images of shape {images.shape} leave a logits map of {logits.shape[1]} x {logits.shape[2]}, which cannot "
             "be squeezed to one vector an image: pass global_pool=True, or spatial_squeeze=False to get the map."

@@ -18,7 +18,7 @@ from zoo.parallel.towers import Towers
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, check_carried_state, output_shape, unpack
 from zoo.training.checkpoint import to_numpy
-from zoo.training.engines import make_engine
+from zoo.training.engines import check_summaries, make_engine
 from zoo.training.feed import Feed
 from zoo.training.loop import Loop
 from zoo.training.losses import SOFTMAX, TaskLoss
@@ -168,6 +168,7 @@ class Trainer:
             raise TypeError(f"unknown option of fit ({error}); known are {', '.join(RunOptions.names())}") from error
         batch, seed = self.global_batch, self.seed
         feed = Feed(data, self.strategy, global_batch=batch, seed=seed, steps_per_epoch=run.steps_per_epoch)
+        check_summaries(self.place, run.summaries)
         check_batch(self.place, feed.global_batch, feed.stream.examples)
         check_accumulate(self.accumulate, feed.global_batch, self.strategy.num_replicas_in_sync)
         self.build(feed.element_spec)

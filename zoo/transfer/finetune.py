@@ -246,16 +246,18 @@ def _logits(
     model: "Model", reader: Reader, files: Mapping[str, str], keys: Sequence[str], raw: bool = True
 ) -> np.ndarray:
     """Returns logits [N, K]; raw ones are not divided by the temperature."""
-    call = tf.function(lambda images: model(images, training=False))
-    rows = np.concatenate([call(images).numpy() for images, _ in _batches(reader, files, keys, dict.fromkeys(keys, 0))])
+    batches = _batches(reader, files, keys, dict.fromkeys(keys, 0))
+    call = tf.function(lambda images: model(images, training=False), input_signature=batches.element_spec[:1])
+    rows = np.concatenate([call(images).numpy() for images, _ in batches])
     return rows * float(model.variable("Head/temperature").numpy()) if raw else rows
 
 
 def compare(before: np.ndarray, after: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Says whether fine-tuning made a model clearly better on the validation pictures.
 
-    It did when the accuracy is not lower and the mean gain in cross-entropy, picture by picture, is larger than its
-    standard error; fewer than two pictures say nothing. Both models are judged at their best temperature.
+    It did when the accuracy is not lower and the mean gain in cross-entropy, picture by picture, is larger than twice
+    its standard error; fewer than two pictures say nothing. Both models are judged at their best temperature. One
+    standard error is too few, as the best of several epochs was chosen by the same pictures.
 
     Args:
         before: [N, K] logits of the head on the original trunk.
@@ -269,7 +271,7 @@ def compare(before: np.ndarray, after: np.ndarray, labels: np.ndarray) -> dict[s
     (was, was_right), (now, now_right) = (_losses(logits, labels) for logits in (before, after))
     count, gain = len(labels), float((was - now).mean())
     error = float((was - now).std(ddof=1)) / math.sqrt(count) if count > 1 else None
-    kept = error is not None and now_right >= was_right and gain > error
+    kept = error is not None and now_right >= was_right and gain > 2 * error
     noise = "one picture has no standard error" if error is None else f"standard error {error:.3f}"
     sentence = (
         f"judged on {pluralize(count, 'picture')} of the validation part: "
