@@ -246,6 +246,16 @@ def test_a_cut_model_file_says_what_to_do(finished, tmp_path):
         load_predictor(tmp_path)
 
 
+def test_a_damaged_split_is_found_before_the_scan(finished, pictures, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(finished[0].folder / "settings.json", run)
+    (run / "split.json").write_text('{"format": 1, "sets"')
+    with pytest.raises(ValueError, match=r"split\.json is not a saved split: .* Delete it, and the pictures are dealt"):
+        retrain(pictures, run, cache=finished[1], on_scan=lambda scan: pytest.fail("scanned"), **TINY)
+    assert sorted(path.name for path in run.iterdir()) == ["settings.json", "split.json"]
+
+
 def test_a_folder_of_somebody_else_is_refused(pictures, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="holds no retraining run"):

@@ -85,10 +85,17 @@ def claim(folder: Path, settings: Settings) -> None:
 
 
 def previous_split(folder: Path, settings: Settings) -> Split | None:
-    """Returns the split that is there when it was dealt with the same seed and shares."""
+    """Returns the split that is there when it was dealt with the same seed and shares.
+
+    Raises:
+        ValueError: It is damaged.
+    """
     path = folder / "split.json"
     if not path.is_file():
         return None
-    split = Split.load(path)
+    try:
+        split = Split.load(path)
+    except ValueError as error:
+        raise ValueError(f"{error}. Delete it, and the pictures are dealt anew; or give another --out.") from None
     same = split.seed == settings.seed and split.shares == (settings.validation, settings.test)
     return split if same else None
