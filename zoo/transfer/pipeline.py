@@ -90,7 +90,7 @@ def retrain(
         raise ValueError(f"batch_size and workers must be 1 or more. Received: {batch_size} and {workers}")
     folder, cache = Path(out), Path(cache) if cache is not None else default_cache()
     check_folders(images, folder, cache)
-    before, dealt = earlier_run(folder), previous_split(folder, chosen)
+    before, earlier = earlier_run(folder), previous_split(folder, chosen)
     trunk = load_trunk(chosen.net, chosen.weights, size=chosen.size, options=chosen.net_options, seed=chosen.seed)
     candidates = check_end_points(chosen, trunk)
     reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
@@ -136,7 +136,7 @@ def retrain(
         test=chosen.test,
         seed=chosen.seed,
         similar=[[keys[i] for i in group] for group in similar.groups],
-        previous=dealt,
+        previous=earlier,
     )
     split.save(folder / "split.json")
     sets = {name: [key for key in keys if split.sets[key] == name] for name in SETS}
