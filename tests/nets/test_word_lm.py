@@ -330,3 +330,11 @@ def test_batches_that_do_not_fit_the_state_are_refused_before_anything_is_writte
     with pytest.raises(ValueError, match=message):
         trainer.fit(text_stream(np.arange(99) % 12, batch, 3, **more), steps=1, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_carried_state_is_not_split_into_parts(tmp_path):
+    model = word_lm(carry=4, **TINY)
+    trainer = Trainer(model, loss=summed_cross_entropy, metrics=(), accumulate=2)
+    with pytest.raises(ValueError, match="takes part in each pass: take accumulate=1, not 2"):
+        trainer.fit(text_stream(np.arange(99) % 12, 4, 3), steps=1, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

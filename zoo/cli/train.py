@@ -205,7 +205,7 @@ def train(
     if sharing.writes:
         _refuse_other_files(folder)
     if find_lr:
-        _find_lr(trainer, found.train, folder)
+        _find_lr(trainer, found.train, folder, sharing.writes)
         return
     started = time.perf_counter()
     try:
@@ -292,10 +292,12 @@ def _refuse_other_files(folder: Path) -> None:
         )
 
 
-def _find_lr(trainer: Any, stream: Any, folder: Path) -> None:
+def _find_lr(trainer: Any, stream: Any, folder: Path, writes: bool) -> None:
     from zoo.training import find_learning_rate
 
-    found = find_learning_rate(trainer, stream)
+    found = find_learning_rate(trainer, stream)  # all workers have their part in it
+    if not writes:
+        return
     folder.mkdir(parents=True, exist_ok=True)
     found.write(folder / "lr_finder.csv")
     picture = found.plot(folder / "lr_finder.png")

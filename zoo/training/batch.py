@@ -68,7 +68,7 @@ def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> 
         _check_class_numbers(np.asarray(labels), what, logits)
 
 
-def check_carried_state(model: Any, place: Any, batch: int | None, workers: int) -> None:
+def check_carried_state(model: Any, place: Any, batch: int | None, workers: int, accumulate: int = 1) -> None:
     """Raises ValueError for batches that do not fit the state that a model carries from one to the next.
 
     Args:
@@ -76,6 +76,7 @@ def check_carried_state(model: Any, place: Any, batch: int | None, workers: int)
         place: the strategy, or towers.
         batch: examples in a global batch; None when not known.
         workers: of the data, see `zoo.data.stream.Stream`.
+        accumulate: parts of a batch.
     """
     names = getattr(model, "variable_names", ())
     rows = {int(model.variable(name).shape[0]) for name in names if "carried_state/train/" in name}
@@ -88,6 +89,8 @@ def check_carried_state(model: Any, place: Any, batch: int | None, workers: int)
                 f"a carried state of {count} rows does not divide by {replicas} replicas, of which each owns fixed "
                 f"rows: take a batch that is a multiple of {replicas}"
             )
+    if rows and accumulate > 1:
+        raise ValueError(f"every row of a carried state takes part in each pass: take accumulate=1, not {accumulate}")
     found = worker_count(place)
     if rows and found > 1 and workers == 1:
         raise ValueError(

@@ -172,7 +172,7 @@ class Trainer:
         check_batch(self.place, feed.global_batch, feed.stream.examples)
         check_accumulate(self.accumulate, feed.global_batch, self.strategy.num_replicas_in_sync)
         self.build(feed.element_spec)
-        check_carried_state(self.model, self.place, feed.global_batch, feed.stream.workers)
+        check_carried_state(self.model, self.place, feed.global_batch, feed.stream.workers, self.accumulate)
         outputs = output_shape(self.model)
         self.task.check_classes(outputs[-1] if outputs is not None and outputs.rank else None)
         logits = outputs if self.task.takes_class_numbers else None
