@@ -121,7 +121,9 @@ def densenet(
                 kernel = get_variable(
                     "weights", shape, initializer=layers.variance_scaling_initializer(), regularizer=decay
                 )
-                padding = "SAME" if same_padding else [[0, 0], [3, 3], [3, 3], [0, 0]]
+                if not same_padding:  # by an op of its own: oneDNN has no filter gradient with explicit padding
+                    images = tf.pad(images, [[0, 0], [3, 3], [3, 3], [0, 0]])
+                padding = "SAME" if same_padding else "VALID"
                 net = ends["conv1"] = tf.nn.conv2d(images, tf.cast(kernel, images.dtype), 2, padding)
             # 112 x 112 x 2k
             edges: Any = "SAME" if same_padding else [[0, 0], [1, 1], [1, 1], [0, 0]]
