@@ -178,9 +178,9 @@ def _convolve(
         explicit = explicit and [*explicit[:2], *explicit[4:], *explicit[:2]]
         y = _convolve(tf.transpose(x, [0, 2, 3, 1]), weights, strides, rates, padding, explicit, "NHWC", groups)
         return tf.transpose(y, [0, 3, 1, 2])
+    if explicit and parts.without_gpu():  # oneDNN has no filter gradient with explicit padding, and Eigen's is slow
+        x, padding, explicit = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)]), "VALID", []
     if (groups > 1 or rates != (1, 1)) and parts.without_gpu():  # kernels with gaps
-        if explicit:
-            x, padding, explicit = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)]), "VALID", []
         if not _one_dnn(x.dtype) and groups > 1:
             split = zip(tf.split(x, groups, axis=3), tf.split(weights, groups, axis=3), strict=True)
             return tf.concat([_convolve(a, b, strides, rates, padding, explicit, layout, 1) for a, b in split], axis=3)
