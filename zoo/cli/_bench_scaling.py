@@ -53,11 +53,12 @@ def scaling(
         raise ValueError(f"--strategies are towers and mirrored; got {', '.join(sorted(unknown))}")
     if batch_norm not in ("mean", "sync"):
         raise ValueError(f"--batch-norm is mean or sync; got {batch_norm!r}")
-    for net in (word.strip() for word in nets.split(",")):
+    names = [word.strip() for word in nets.split(",")]
+    for net in names:
         if get_net(net).spec.preprocessing is None:
             raise ValueError(f"--nets are networks for pictures; {net} takes other inputs")
     rows: list[dict[str, Any]] = []
-    for net in (word.strip() for word in nets.split(",")):
+    for net in names:
         cells = [("single", 1), *((kind, count) for kind in kinds for count in wanted)]
         examples = [batch * count if weak else batch for _, count in cells]
         steps = [
