@@ -24,7 +24,7 @@ from zoo import layers
 from zoo.data.preprocessing import PRESETS, Preprocessing
 from zoo.layers.dense_block import dense_block, norm_pool, norm_relu
 from zoo.registry import Net, NetSpec, register_net
-from zoo.scoping import arg_scope, get_variable, get_variable_scope, variable_scope
+from zoo.scoping import arg_scope, get_variable_scope, variable_scope
 
 Output = tuple[tf.Tensor, dict[str, tf.Tensor]]
 PAPER = "Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, 2016, arXiv:1608.06993"
@@ -116,15 +116,10 @@ def densenet(
         if stem == "cifar":  # 32 x 32 x 3
             net = ends["conv1"] = layers.conv2d(images, channels, 3, biases_initializer=None, scope="conv1")
         else:  # 224 x 224 x 3
-            with variable_scope("conv1"):
-                shape = [7, 7, in_channels, channels]
-                kernel = get_variable(
-                    "weights", shape, initializer=layers.variance_scaling_initializer(), regularizer=decay
-                )
-                if not same_padding:  # by an op of its own: oneDNN has no filter gradient with explicit padding
-                    images = tf.pad(images, [[0, 0], [3, 3], [3, 3], [0, 0]])
-                padding = "SAME" if same_padding else "VALID"
-                net = ends["conv1"] = tf.nn.conv2d(images, tf.cast(kernel, images.dtype), 2, padding)
+            padding: Any = "SAME" if same_padding else [[0, 0], [3, 3], [3, 3], [0, 0]]
+            net = ends["conv1"] = layers.conv2d(
+                images, channels, 7, stride=2, padding=padding, biases_initializer=None, scope="conv1"
+            )
             # 112 x 112 x 2k
             edges: Any = "SAME" if same_padding else [[0, 0], [1, 1], [1, 1], [0, 0]]
             with arg_scope([norm_pool], dropout_rate=0.0):
