@@ -7,7 +7,7 @@ import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo"
 ORDER = [
-    "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel", "training",
+    "files", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel", "training",
     "inference", "transfer", "cli",
 ]  # fmt: skip
 
@@ -39,5 +39,5 @@ def test_a_room_imports_only_from_rooms_above(path):
 
 
 @pytest.mark.parametrize("path", sorted(ZOO.rglob("*.py")), ids=lambda p: str(p.relative_to(ZOO)))
-def test_a_file_does_one_job(path):
-    assert len(path.read_text().splitlines()) <= 350
+def test_a_file_holds_one_idea(path):
+    assert len(path.read_text().splitlines()) <= 600
