@@ -1,0 +1,192 @@
+"""The house in figures: files, lines, the longest functions, and how many files a job touches.
+
+``python benchmarks/house.py count`` reads the source. ``python benchmarks/house.py jobs`` runs four jobs under a profile
+hook and counts the files of zoo/ that ran and the calls from one of them into another (a call that passes through
+TensorFlow or Keras counts from the last file of zoo/ on the stack). ``--csv FILE`` appends the figures.
+"""
+
+import argparse
+import ast
+import csv
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ZOO = Path(__file__).resolve().parents[1] / "zoo"
+
+
+class Crossings:
+    """A profile hook: which files of zoo/ ran, and the calls between two of them."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """Counts a call."""
+        if event != "call":
+            return
+        here = frame.f_code.co_filename
+        if not here.startswith(str(ZOO)):
+            return
+        self.files.add(here)
+        back = frame.f_back
+        while back is not None and not back.f_code.co_filename.startswith(str(ZOO)):
+            back = back.f_back
+        if back is not None and back.f_code.co_filename != here:
+            self.count += 1
+
+    def __enter__(self) -> "Crossings":
+        threading.setprofile(self)
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def one_convolution() -> Callable[[], Any]:
+    """Building a model of one convolution."""
+    import zoo
+
+    def network(images, *, is_training=False):
+        return zoo.layers.conv2d(images, 4, 3)
+
+    zoo.Model(network, input_shape=(8, 8, 3))  # imports are not the job
+    return lambda: zoo.Model(network, input_shape=(8, 8, 3))
+
+
+def ten_steps() -> Callable[[], Any]:
+    """Ten training steps of LeNet-5 with the Trainer, from its making on."""
+    import numpy as np
+
+    import zoo
+    from zoo import training
+
+    images = np.random.default_rng(0).random((64, 32, 32, 1), np.float32)
+    labels = np.arange(64) % 10
+
+    def run() -> None:
+        training.Trainer(zoo.lenet5(), global_batch=32).fit((images, labels), steps=10, progress="none")
+
+    run()
+    return run
+
+
+def dense_block() -> Callable[[], Any]:
+    """A forward pass of a dense block of three layers, eagerly."""
+    import tensorflow as tf
+
+    import zoo
+    from zoo.layers.dense_block import dense_block as block
+
+    def network(images, *, is_training=False):
+        return tf.concat(block(images, 3, 4, is_training=is_training, scope="block").pieces, -1)
+
+    model = zoo.Model(network, input_shape=(8, 8, 4))
+    images = tf.zeros([2, 8, 8, 4])
+    model(images)
+    return lambda: model(images)
+
+
+def train_command() -> Callable[[], Any]:
+    """``zoo train lenet5 --epochs 1``, imports included."""
+    from zoo.cli import main
+
+    folder = tempfile.mkdtemp()
+
+    def run() -> None:
+        try:
+            main(["train", "lenet5", "--data", "digits", "--epochs", "1", "--out", f"{folder}/run"])
+        except SystemExit:
+            return
+
+    return run
+
+
+JOBS = {f.__name__: f for f in (one_convolution, ten_steps, dense_block, train_command)}
+
+
+def functions(tree: ast.AST) -> list[tuple[int, int, str]]:
+    """(lines of code without the docstring, arguments, name) of each function."""
+    rows = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            head = node.body[0]
+            text = head.end_lineno - head.lineno + 1 if ast.get_docstring(node) is not None else 0
+            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            rows.append(
+                (
+                    node.end_lineno - node.lineno + 1 - text,
+                    len([n for n in names if n not in ("self", "cls")]),
+                    node.name,
+                )
+            )
+    return rows
+
+
+def count() -> dict[str, object]:
+    """Figures of the source."""
+    texts = {p: p.read_text() for p in sorted(ZOO.rglob("*.py"))}
+    rows = [row for text in texts.values() for row in functions(ast.parse(text))]
+    longest, most = max(rows), max(rows, key=lambda r: r[1])
+    lines = [len(t.splitlines()) for t in texts.values()]
+    return {
+        "files": len(texts),
+        "files below 70 lines": sum(n < 70 for n in lines),
+        "lines": sum(lines),
+        "functions": len(rows),
+        "longest function": f"{longest[2]} ({longest[0]})",
+        "functions above 60 lines": sum(r[0] > 60 for r in rows),
+        "most arguments": f"{most[2]} ({most[1]})",
+        "functions above 8 arguments": sum(r[1] > 8 for r in rows),
+        "': Any'": sum(t.count(": Any") for t in texts.values()),
+        "'self: Any'": sum(t.count("self: Any") for t in texts.values()),
+        "'strict=False'": sum(t.count("strict=False") for t in texts.values()),
+    }
+
+
+def job(name: str) -> None:
+    """Runs one job under the hook and prints files and crossings."""
+    run = JOBS[name]()
+    with Crossings() as seen:
+        run()
+    print(f"\n{len(seen.files)} {seen.count}")
+
+
+def main() -> None:
+    """Parses, measures, prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["count", "jobs", *JOBS])
+    parser.add_argument("--csv", type=Path)
+    asked = parser.parse_args()
+    if asked.what in JOBS:
+        return job(asked.what)
+    if asked.what == "count":
+        figures = count()
+    else:
+        figures = {}
+        for name in JOBS:
+            done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True)
+            files, crossings = done.stdout.split()[-2:]
+            figures[f"{name}: files"], figures[f"{name}: crossings"] = files, crossings
+    for name, value in figures.items():
+        print(f"{name:40} {value}")
+    if asked.csv:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        fresh = not asked.csv.exists()
+        with asked.csv.open("a", newline="") as out:
+            writer = csv.writer(out)
+            if fresh:
+                writer.writerow(["commit", "figure", "value"])
+            writer.writerows([commit, name, value] for name, value in figures.items())
+
+
+if __name__ == "__main__":
+    main()
