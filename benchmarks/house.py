@@ -1,7 +1,7 @@
 """The house in figures: files, lines, the longest functions, and how many files a job touches.
 
-``python benchmarks/house.py count`` reads the source. ``python benchmarks/house.py jobs`` runs four jobs under a profile
-hook and counts the files of zoo/ that ran and the calls from one of them into another (a call that passes through
+``python benchmarks/house.py count`` reads the source. ``python benchmarks/house.py jobs`` runs four jobs under a
+profile hook and counts the files of zoo/ that ran and the calls from one of them into another (a call that passes through
 TensorFlow or Keras counts from the last file of zoo/ on the stack). ``--csv FILE`` appends the figures.
 """
 
@@ -167,11 +167,10 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
     if asked.what in JOBS:
-        return job(asked.what)
-    if asked.what == "count":
-        figures = count()
-    else:
-        figures = {}
+        job(asked.what)
+        return
+    figures = count() if asked.what == "count" else {}
+    if asked.what == "jobs":
         for name in JOBS:
             done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=True)
             files, crossings = done.stdout.split()[-2:]
@@ -179,13 +178,13 @@ def main() -> None:
     for name, value in figures.items():
         print(f"{name:40} {value}")
     if asked.csv:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
         fresh = not asked.csv.exists()
         with asked.csv.open("a", newline="") as out:
             writer = csv.writer(out)
             if fresh:
                 writer.writerow(["commit", "figure", "value"])
-            writer.writerows([commit, name, value] for name, value in figures.items())
+            writer.writerows([commit.stdout.strip(), name, value] for name, value in figures.items())
 
 
 if __name__ == "__main__":
