@@ -1,7 +1,7 @@
 """The house in figures: files, lines, the longest functions, and how many files a job touches.
 
 ``python benchmarks/house.py count`` reads the source. ``python benchmarks/house.py jobs`` runs four jobs under a
-profile hook and counts the files of zoo/ that ran and the calls from one of them into another (a call that passes through
+profile hook and counts the files of zoo/ that ran and the calls from one of them into another (a call through
 TensorFlow or Keras counts from the last file of zoo/ on the stack). ``--csv FILE`` appends the figures.
 """
 
@@ -120,14 +120,8 @@ def functions(tree: ast.AST) -> list[tuple[int, int, str]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             head = node.body[0]
             text = head.end_lineno - head.lineno + 1 if ast.get_docstring(node) is not None else 0
-            names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-            rows.append(
-                (
-                    node.end_lineno - node.lineno + 1 - text,
-                    len([n for n in names if n not in ("self", "cls")]),
-                    node.name,
-                )
-            )
+            names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)} - {"self", "cls"}
+            rows.append((node.end_lineno - node.lineno + 1 - text, len(names), node.name))
     return rows
 
 

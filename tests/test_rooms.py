@@ -7,8 +7,8 @@ import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo"
 ORDER = [
-    "files", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel", "training",
-    "inference", "transfer", "cli",
+    "files", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel",
+    "training", "inference", "transfer", "cli",
 ]  # fmt: skip
 
 
