@@ -90,6 +90,7 @@ _NAMES = {
 # Rooms reachable as ``zoo.layers`` and so on.
 _ROOMS = {
     "data",
+    "files",
     "inference",
     "layers",
     "nets",

@@ -1,0 +1,246 @@
+"""Files: what one that somebody else wrote may ask for, and errors that name it.
+
+Every reader parses inside ``reading(path)``, compares what a file declares with what it holds (``Limits.check``) before
+it allocates, and takes zip archives and JSON through ``ZipReader`` and ``read_json``. No TensorFlow is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import json
+import lzma
+import os
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PathLike = str | os.PathLike[str]
+
+# What parsers raise for damaged input, ValueError and OSError aside.
+_DAMAGE: tuple[type[Exception], ...] = (
+    ArithmeticError, AttributeError, BufferError, EOFError, LookupError, MemoryError, RuntimeError, TypeError,
+    lzma.LZMAError, struct.error, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error,
+)  # fmt: skip
+_WORDS = 300  # characters of a parser's own message that are repeated
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How much one file may ask for when it is read.
+
+    Args:
+        max_bytes: Bytes that a file may unpack to or declare, whatever it holds.
+        max_ratio: Bytes that may come of one stored byte: weights and pictures compress ten times at most, and zeros
+            a thousand times.
+        small: Bytes that any file may ask for, however little it holds.
+        max_json_bytes: Size of a JSON text.
+        max_json_depth: Lists and objects inside one another in a JSON text.
+        max_members: Files in an archive.
+        seconds: Time for a file that is read in a child process, besides a second for each 20 MB.
+    """
+
+    max_bytes: int = 8 << 30
+    max_ratio: int = 100
+    small: int = 64 << 20
+    max_json_bytes: int = 64 << 20
+    max_json_depth: int = 100
+    max_members: int = 10_000
+    seconds: float = 30.0
+
+    def check(self, declared: int, held: int, path: PathLike, what: str = "its content") -> None:
+        """Compares what a file declares with what it holds, before anything is allocated.
+
+        Args:
+            declared: Bytes in memory that the file asks for.
+            held: Bytes that the file has for it.
+            path: The file, for the message.
+            what: What asks for it, such as ``"member 'model.weights.h5'"``.
+
+        Raises:
+            ValueError: It is negative, more than ``max_bytes``, or more than ``max_ratio`` times what is held (and more
+                than ``small``).
+        """
+        if declared < 0:
+            raise ValueError(f"{path} is damaged: {what} has the size {declared:,}")
+        if declared > self.max_bytes:
+            raise ValueError(
+                f"{path} is refused: {what} asks for {declared:,} bytes, and max_bytes={self.max_bytes:,}. If the file "
+                "is yours and right, read it under zoo.files.limits(max_bytes=...)."
+            )
+        if declared > self.small and declared > held * self.max_ratio:
+            raise ValueError(
+                f"{path} is refused: {what} asks for {declared:,} bytes, and the file holds only {held:,} for it; more "
+                f"than {self.max_ratio} times is not believed. If the file is yours and right, read it under "
+                "zoo.files.limits(max_ratio=...)."
+            )
+
+
+_LIMITS: contextvars.ContextVar[Limits] = contextvars.ContextVar("zoo_limits", default=Limits())  # noqa: B039 - frozen
+
+
+def current_limits() -> Limits:
+    """Returns the limits that readers keep to here: ``Limits()``, or what ``limits`` has set."""
+    return _LIMITS.get()
+
+
+@contextlib.contextmanager
+def limits(**changes: Any) -> Iterator[Limits]:
+    """Changes the limits of everything that is read inside, in this thread.
+
+    Args:
+        **changes: Fields of ``Limits``, as ``max_bytes=100 << 20`` for a service that takes uploads.
+
+    Yields:
+        The limits in force.
+    """
+    token = _LIMITS.set(dataclasses.replace(_LIMITS.get(), **changes))
+    try:
+        yield _LIMITS.get()
+    finally:
+        _LIMITS.reset(token)
+
+
+@contextlib.contextmanager
+def reading(path: PathLike, what: str = "", *, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turns whatever a parser raises for a damaged file into a ValueError that names the file.
+
+    An OSError of the system stays one and gets the file's name; a ValueError that names the file stays as it is.
+
+    Args:
+        path: The file.
+        what: What the file should be, such as ``"a Keras file"``, for the message.
+        also: Exceptions of the library that reads, such as ``SafetensorError``.
+
+    Raises:
+        ValueError: The file is damaged, or of another kind.
+        OSError: The system could not read it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None and not _names(error, path):
+            raise _damaged(path, what, error) from error
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+    except ValueError as error:
+        if _names(error, path):
+            raise
+        raise _damaged(path, what, error) from error
+    except (*_DAMAGE, *also) as error:
+        raise _damaged(path, what, error) from error
+
+
+def _names(error: Exception, path: PathLike) -> bool:
+    return os.fspath(path) in str(error)
+
+
+def _damaged(path: PathLike, what: str, error: Exception) -> ValueError:
+    said = " ".join(str(error).split())[:_WORDS]
+    kind = "" if isinstance(error, ValueError | OSError) and said else type(error).__name__
+    cause = ": ".join(text for text in (kind, said) if text)
+    return ValueError(f"{path} is damaged{f', or it is not {what}' if what else ''} ({cause})")
+
+
+def parse_json(text: str | bytes, path: PathLike) -> Any:
+    """Parses JSON of bounded size and depth.
+
+    Args:
+        text: The JSON text; bytes are UTF-8.
+        path: The file that it comes from, for messages.
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: It is too long or too deep, or no JSON; the message names the file.
+    """
+    limit = current_limits()
+    if len(text) > limit.max_json_bytes:
+        raise ValueError(f"{path} is refused: {len(text):,} bytes of JSON, and max_json_bytes={limit.max_json_bytes:,}")
+    with reading(path, "JSON"):
+        value = json.loads(text)
+    level, depth = [value], 0
+    while level:
+        if depth > limit.max_json_depth:
+            raise ValueError(f"{path} is refused: its JSON is nested more than {limit.max_json_depth} deep")
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        depth += 1
+    return value
+
+
+def read_json(path: PathLike) -> Any:
+    """Reads a JSON file of bounded size and depth.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The value.
+
+    Raises:
+        OSError: It is not there, or cannot be read.
+        ValueError: It is too long or too deep, or no JSON; the message names the file.
+    """
+    with Path(path).open("rb") as file:
+        return parse_json(file.read(current_limits().max_json_bytes + 1), path)
+
+
+class ZipReader:
+    """A zip archive whose members are read whole, and only when their declared size is believed.
+
+    Args:
+        path: The archive.
+
+    Raises:
+        OSError: It is not there, or cannot be read.
+        ValueError: It is no zip archive or damaged, has too many members or one name twice, or unpacks to too much.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path, limit = path, current_limits()
+        held = os.path.getsize(path)
+        with reading(path, "a zip archive"):
+            self._archive = zipfile.ZipFile(path)
+        try:
+            members = self._archive.infolist()
+            self.sizes = {member.filename: member.file_size for member in members}
+            if len(members) > limit.max_members:
+                raise ValueError(f"{path} is refused: {len(members):,} members, and max_members={limit.max_members:,}")
+            if len(self.sizes) < len(members):
+                raise ValueError(f"{path} is refused: it has two members of one name")
+            limit.check(sum(self.sizes.values()), held, path, "all its members together")
+        except BaseException:
+            self._archive.close()
+            raise
+
+    def read(self, name: str) -> bytes:
+        """Returns a member's bytes, whose checksum was compared.
+
+        Raises:
+            ValueError: There is no such member, it is damaged or encrypted, or asks for too much.
+        """
+        with reading(self.path, "a zip archive of this kind"):
+            member = self._archive.getinfo(name)
+            current_limits().check(member.file_size, member.compress_size, self.path, f"member {name!r}")
+            content = self._archive.read(member)
+            if len(content) != member.file_size:
+                raise ValueError(f"member {name!r} holds {len(content):,} bytes and declares {member.file_size:,}")
+        return content
+
+    def __enter__(self) -> ZipReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
