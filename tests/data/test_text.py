@@ -36,6 +36,17 @@ def test_corpus_of_any_text(tmp_path):
         load_corpus(other)
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path):
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_bytes("\ufeffthe cat\r\nthe dog\r\n".encode())
+    assert load_corpus(tmp_path).vocabulary.words == ["<eos>", "the", "cat", "dog"]
+    other = tmp_path / "any"
+    other.mkdir()
+    for name in "ab":
+        (other / f"{name}.txt").write_bytes("\ufeffx y\n".encode() * 1 + b"x y\n" * 40)
+    assert load_corpus(other).vocabulary.words == ["<eos>", "x", "y"]
+
+
 def test_each_worker_has_rows_of_its_own():
     stream = text_stream(np.arange(100), 2, 3, workers=3)
     tokens, labels = continued_batches(np.arange(100), 6, 3)

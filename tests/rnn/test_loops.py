@@ -94,6 +94,47 @@ def test_fast_path_compiles_with_xla():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+CELLS = {
+    "basic": lambda: rnn.BasicRNNCell(3),
+    "gru": lambda: rnn.GRUCell(3),
+    "lstm": lambda: rnn.BasicLSTMCell(3),
+    "lstm_whole": lambda: rnn.BasicLSTMCell(3, state_is_tuple=False),
+    "projected": lambda: rnn.LSTMCell(4, num_proj=3, use_peepholes=True),
+    "residual": lambda: rnn.ResidualWrapper(rnn.BasicLSTMCell(3)),
+    "dropped": lambda: rnn.DropoutWrapper(rnn.GRUCell(3), state_keep_prob=0.9),
+    "placed": lambda: rnn.DeviceWrapper(rnn.BasicLSTMCell(3), "/cpu:0"),
+    "stack": lambda: rnn.MultiRNNCell([rnn.BasicLSTMCell(3), rnn.GRUCell(3)]),
+}
+
+
+def test_every_cell_that_this_package_has_is_in_the_table():
+    made = {type(cell).__name__ for make in CELLS.values() for cell in [make()]}
+    kinds = {name for name in rnn.__all__ if isinstance(getattr(rnn, name), type)}
+    assert made == {name for name in kinds if issubclass(getattr(rnn, name), rnn.RNNCell)} - {"RNNCell"}
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize(
+    ("inputs", "state"),
+    [(tf.float16, tf.float32), (tf.bfloat16, tf.float32), (tf.float32, tf.float16), (tf.float64, tf.float32)],
+    ids=lambda dtype: dtype.name,
+)
+def test_the_last_state_keeps_the_first_ones_types_on_both_paths(name, inputs, state):
+    x = tf.cast(tf.random.stateless_normal([2, 3, 3], [1, 2]), inputs)
+    found = []
+    for fast in (True, False):
+        with scoping.variable_store(seed=1):
+            cell = CELLS[name]()
+            first = cell.zero_state(2, state)
+            outputs, last = rnn.dynamic_rnn(cell, x, [3, 2], first, fast_path=fast)
+        assert outputs.dtype == inputs
+        assert {part.dtype for part in tf.nest.flatten(last)} == {state}
+        tf.nest.assert_same_structure(first, last)
+        found.append(tf.nest.flatten(last))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(tf.cast(a, tf.float32), tf.cast(b, tf.float32), atol=0.03)
+
+
 def test_bfloat16_stays_near_float32():
     inputs = tf.random.stateless_normal([3, 6, 5], [1, 6], dtype=tf.bfloat16)
     with scoping.variable_store():

@@ -24,6 +24,28 @@ def test_softmax_cross_entropy(labels, smoothing):
     np.testing.assert_allclose(found, reference(LOGITS, LABELS, smoothing), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [tf.constant, np.asarray, lambda a: np.asarray(a).tolist()], ids=["tf", "np", "list"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("labels", [LABELS, LABELS.astype("float32"), LABELS.astype("uint8"), np.eye(3)[LABELS]])
+def test_labels_and_logits_of_any_kind(kind, smoothing, labels):
+    found = softmax_cross_entropy(kind(labels), kind(LOGITS), smoothing)
+    np.testing.assert_allclose(found, reference(LOGITS, LABELS, smoothing), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "logits", "message"),
+    [
+        ([0, 1], LOGITS, r"labels of shape \(2,\) do not fit logits of shape \(4, 3\): give class numbers \(4,\)"),
+        (np.eye(4), LOGITS, "do not fit logits"),
+        (["cat"] * 4, LOGITS, "class numbers or probabilities, received string; give each class a number"),
+        (LOGITS, LABELS, "logits are floating point, received int64; labels come first"),
+    ],
+)
+def test_labels_that_fit_no_logits(labels, logits, message):
+    with pytest.raises(ValueError, match=message):
+        softmax_cross_entropy(labels, logits)
+
+
 def test_half_precision_is_widened():
     found = softmax_cross_entropy(tf.constant(LABELS), tf.cast(LOGITS, tf.bfloat16))
     assert found.dtype == tf.float32

@@ -93,6 +93,55 @@ def test_restores_a_keras_model_with_a_map(tmp_path):
         restore_tf1(named, path, name_map={"conv1/kernels": "x"})
 
 
+STORED = {"w": np.float32([1, 2]), "b": np.float32([3, 4]), "other": np.float32([5, 6])}
+
+
+@pytest.mark.parametrize(
+    ("name_map", "expected"),
+    [
+        ({"m/w": "w", "m/b": "b", "m/c": "other"}, "w b other"),  # model name to checkpoint name
+        ({"w": "m/w", "b": "m/b", "other": "m/c"}, "w b other"),  # as init_from_checkpoint's assignment_map
+        ({"other": lambda v: v["m/w"], "b": lambda v: v["m/b"], "w": lambda v: v["m/c"]}, "other b w"),  # a Saver's
+        ([("^m/c$", "other"), ("^m/", "")], "w b other"),
+    ],
+)
+def test_a_name_map_runs_either_way(name_map, expected, tmp_path):
+    variables = {name: tf.Variable([0.0, 0.0]) for name in ("m/w", "m/b", "m/c")}
+    if isinstance(name_map, dict):
+        name_map = {key: value if isinstance(value, str) else value(variables) for key, value in name_map.items()}
+    assert restore_tf1(variables, STORED, name_map=name_map) == list(variables)
+    for variable, name in zip(variables.values(), expected.split(), strict=True):
+        np.testing.assert_array_equal(variable, STORED[name])
+    written = read_tf1(save_tf1(variables, tmp_path / "a", name_map=name_map))
+    assert {name: written[name].tolist() for name in written} == {name: v.tolist() for name, v in STORED.items()}
+
+
+def test_a_name_map_that_fits_both_ways_follows_the_checkpoint():
+    variables = {name: tf.Variable([0.0, 0.0]) for name in ("w", "b", "new")}
+    kept = {name: STORED[name] for name in ("w", "b")}
+    restore_tf1(variables, kept, name_map={"w": "b", "b": "w"}, include=["w", "b"])
+    np.testing.assert_array_equal(variables["w"], STORED["b"])
+    restore_tf1(variables, kept, name_map={"w": "new"}, include=["new"])  # the file has w, and no new
+    np.testing.assert_array_equal(variables["new"], STORED["w"])
+    restore_tf1(variables, kept, name_map={"new": "b"}, include=["new"])
+    np.testing.assert_array_equal(variables["new"], STORED["b"])
+
+
+@pytest.mark.parametrize(
+    ("name_map", "message"),
+    [
+        ({"x": "y"}, "name_map has 'x', which is no variable of the model; write model name to checkpoint name"),
+        ({"w": "m", "b": "m"}, "gives one variable two names"),
+        ({"w": tf.Variable(0.0)}, r"name_map\['w'\] is neither a name nor a variable of the model"),
+    ],
+)
+def test_name_maps_that_fit_neither_way(name_map, message):
+    variable = tf.Variable([0.0, 0.0])
+    with pytest.raises(ValueError, match=message):
+        restore_tf1({"m": variable}, STORED, name_map=name_map)
+    assert not variable.numpy().any()
+
+
 def test_patterns_must_match_and_leave_the_rest_alone(tmp_path, variables):
     path = save_tf1(VALUES, tmp_path / "a")
     assert restore_tf1(variables, path, include="conv1") == ["Net/conv1/weights", "Net/conv1/biases"]

@@ -147,7 +147,7 @@ def _class_names(labels: Path | None, count: int, card: dict[str, Any]) -> list[
 
 def _read_labels(path: Path) -> list[str]:
     """Reads names: one a line, a JSON list, or a JSON object of number to name or to [id, name]."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     if path.suffix != ".json":
         return [line.strip() for line in text.splitlines() if line.strip()]
     values = json.loads(text)

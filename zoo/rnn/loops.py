@@ -37,7 +37,7 @@ def dynamic_rnn(
       cell: a cell of this package, or any callable with `state_size`, `output_size` and `zero_state`.
       inputs: [batch, time, width], or [time, batch, width] with `time_major`; floating point.
       sequence_length: integers [batch] in 0..time; default every step counts.
-      initial_state: in the structure of `cell.state_size`; default zeros.
+      initial_state: in the structure of `cell.state_size`; default zeros. The last state keeps its types.
       dtype: of the state of zeros; default the inputs'.
       parallel_iterations: of the plain loop; default 32.
       swap_memory: of the plain loop.
@@ -78,7 +78,8 @@ def dynamic_rnn(
         with steps.Sequence(time, rows, x.dtype, parallel_iterations or 32, swap_memory).entered():
             prepare(cell, dim(x, -1), x.dtype)
             if fast_path and isinstance(cell, RNNCell):
-                outputs, state = cell.sequence(x, state, mask)
+                outputs, last = cell.sequence(x, state, mask)
+                state = tf.nest.map_structure(lambda new, old: tf.cast(new, old.dtype), last, state)
             else:
                 outputs, state = steps.run(cell, x, state, mask)
     return (outputs if time_major else tf.transpose(outputs, [1, 0, 2])), state

@@ -12,21 +12,36 @@ import tensorflow as tf
 SOFTMAX = "softmax_cross_entropy"
 
 
-def softmax_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
+def softmax_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0) -> tf.Tensor:
     """Cross-entropy of logits (Szegedy et al. 2015, section 7 for the smoothing: ``(1 - e) onehot + e / classes``).
 
     Args:
-        labels: class numbers [...], or probabilities [..., classes].
-        logits: [..., classes].
+        labels: class numbers [...], or probabilities [..., classes]; a tensor, an array or a list.
+        logits: [..., classes]; likewise.
         label_smoothing: e, 0 to below 1.
 
     Returns:
         [...], float32 or wider.
+
+    Raises:
+        ValueError: logits that are not floating point, or labels that are neither numbers nor of a shape that fits.
     """
+    labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
+    if not logits.dtype.is_floating:
+        raise ValueError(f"logits are floating point, received {logits.dtype.name}; labels come first, then logits")
+    if not (labels.dtype.is_integer or labels.dtype.is_floating):
+        raise ValueError(
+            f"labels are class numbers or probabilities, received {labels.dtype.name}; give each class a number"
+        )
     if logits.dtype in (tf.float16, tf.bfloat16):
         logits = tf.cast(logits, tf.float32)
     if labels.dtype.is_integer and labels.shape.rank == logits.shape.rank and labels.shape[-1] == 1:
         labels = tf.squeeze(labels, -1)
+    if not (labels.shape.is_compatible_with(logits.shape[:-1]) or labels.shape.is_compatible_with(logits.shape)):
+        raise ValueError(
+            f"labels of shape {labels.shape} do not fit logits of shape {logits.shape}: give class numbers "
+            f"{logits.shape[:-1]} or probabilities {logits.shape}"
+        )
     sparse = labels.shape.rank == logits.shape.rank - 1
     if sparse and not label_smoothing:
         return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(labels, tf.int64), logits)

@@ -7,12 +7,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from zoo.weights.names import closest, named_variables, select_names
+
+NameMap: TypeAlias = Mapping[str, Any] | Sequence[tuple[str, str]]  # a dict's values: names, or variables
 
 AVERAGE_SUFFIX = "/ExponentialMovingAverage"
 _TABLE_MAGIC = bytes.fromhex("57fb808b247547db")  # the last 8 bytes of every table file, V1's and V2's index
@@ -132,7 +134,7 @@ def save_tf1(
     path: str | os.PathLike[str],
     *,
     step: int | None = None,
-    name_map: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    name_map: NameMap | None = None,
 ) -> str:
     """Writes a TF1 checkpoint in V2 format that `tf.compat.v1.train.Saver` restores.
 
@@ -141,6 +143,8 @@ def save_tf1(
         path: prefix of the files to write; an existing checkpoint of that name is replaced.
         step: written as `global_step` (int64) and appended to the prefix (``model.ckpt-1000``); None does neither.
         name_map: model name to checkpoint name, as a dict, or as (regex, replacement) pairs that are applied in turn.
+            A dict may also run as `tf.compat.v1.train.Saver`'s does, checkpoint name to variable (or its name): which
+            way, the names say.
 
     Returns:
         The prefix written.
@@ -151,7 +155,7 @@ def save_tf1(
     variables = named_variables(source)
     if not variables:
         raise ValueError("nothing to save: the mapping is empty")
-    renamed = _rename(list(variables), name_map)
+    renamed = _rename(variables, name_map)
     values = {renamed[name]: tf.convert_to_tensor(_value(variable)) for name, variable in variables.items()}
     if len(values) < len(variables):
         raise ValueError(
@@ -188,7 +192,7 @@ def restore_tf1(
     model: Any,
     path: str | os.PathLike[str] | Mapping[str, np.ndarray],
     *,
-    name_map: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
+    name_map: NameMap | None = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     averages: bool = False,
@@ -201,6 +205,8 @@ def restore_tf1(
         model: a built model, or a mapping of name to variable.
         path: a checkpoint (see `read_tf1`), or an opened one, or any mapping of name to array.
         name_map: model name to checkpoint name, as a dict, or as (regex, replacement) pairs that are applied in turn.
+            A dict may also run as `tf.compat.v1.train.Saver`'s does, checkpoint name to variable (or its name): which
+            way, the names say.
         include: patterns of the model's names to restore; None means all. Each must match something.
         exclude: patterns of the model's names to leave alone. Each must match something.
         averages: take ``<name>/ExponentialMovingAverage`` where the checkpoint has it.
@@ -222,7 +228,7 @@ def restore_tf1(
     if exclude is not None:
         left_out = set(select_names(chosen, exclude))
         chosen = [name for name in chosen if name not in left_out]
-    renamed = _rename(list(variables), name_map)
+    renamed = _rename(variables, name_map, values)
     sources = {name: renamed[name] for name in chosen}
     if averages:
         found = {name: source + AVERAGE_SUFFIX for name, source in sources.items() if source + AVERAGE_SUFFIX in values}
@@ -280,21 +286,50 @@ def _v1_or_raise(path: str) -> str:
     return "v1"
 
 
-def _rename(names: Sequence[str], name_map: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> dict[str, str]:
+def _rename(
+    variables: Mapping[str, Any], name_map: NameMap | None, stored: Iterable[str] | None = None
+) -> dict[str, str]:
     """Maps each model name to its checkpoint name; a map or rule that changes nothing is an error."""
-    if name_map is None:
-        return {name: name for name in names}
     if isinstance(name_map, Mapping):
-        for name in name_map:
-            if name not in names:
-                raise ValueError(f"name_map has '{name}', which is no variable of the model{closest(name, names)}")
-        return {name: name_map.get(name, name) for name in names}
-    renamed = {name: name for name in names}
-    for pattern, replacement in name_map:
+        directed = _from_model(variables, name_map, stored)
+        return {name: directed.get(name, name) for name in variables}
+    renamed = {name: name for name in variables}
+    for pattern, replacement in name_map or ():
         if not any(re.search(pattern, name) for name in renamed.values()):
-            raise ValueError(f"name_map's regex '{pattern}' matches none of the {len(names)} names")
+            raise ValueError(f"name_map's regex '{pattern}' matches none of the {len(renamed)} names")
         renamed = {name: re.sub(pattern, replacement, old) for name, old in renamed.items()}
     return renamed
+
+
+def _from_model(
+    variables: Mapping[str, Any], name_map: Mapping[str, Any], stored: Iterable[str] | None
+) -> dict[str, str]:
+    """A dict of names as model name to checkpoint name, whichever way round it was given.
+
+    Where both ways round fit the model (names are swapped), the one that fits the checkpoint counts, else this one.
+    """
+    names = {id(held): name for name, variable in variables.items() for held in (variable, _value(variable))}
+    pairs = [(key, value if isinstance(value, str) else names.get(id(value))) for key, value in name_map.items()]
+    turned = {name: key for key, name in pairs if name is not None}
+    from_model = all(key in variables and isinstance(value, str) for key, value in name_map.items())
+    from_file = len(turned) == len(pairs) and turned.keys() <= variables.keys()
+    if from_model and from_file and stored is not None:
+        kept = set(stored)
+        from_model = kept.issuperset(turned) or not kept.issuperset(turned.values())
+    if from_model:
+        return dict(pairs)
+    if from_file:
+        return turned
+    foreign = next((key for key, name in pairs if name is None), None)
+    if foreign is not None:
+        raise ValueError(f"name_map['{foreign}'] is neither a name nor a variable of the model: take model.variable(...)")
+    if turned.keys() <= variables.keys():
+        raise ValueError("name_map gives one variable two names of the checkpoint; give each variable one")
+    wrong = next(key for key in name_map if key not in variables)
+    raise ValueError(
+        f"name_map has '{wrong}', which is no variable of the model{closest(wrong, variables)}; write model name to "
+        "checkpoint name, or as for a Saver checkpoint name to variable"
+    )
 
 
 def _mismatch(name: str, variable: Any, values: Mapping[str, np.ndarray], source: str) -> str:
