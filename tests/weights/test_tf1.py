@@ -132,7 +132,7 @@ def test_a_name_map_that_fits_both_ways_follows_the_checkpoint():
     [
         ({"x": "y"}, "name_map has 'x', which is no variable of the model; write model name to checkpoint name"),
         ({"w": "m", "b": "m"}, "gives one variable two names"),
-        ({"w": tf.Variable(0.0)}, r"name_map\['w'\] is neither a name nor a variable of the model"),
+        ({"w": tf.Variable(0.0)}, r"name_map\['w'\] is neither a name nor one of the variables of the model"),
     ],
 )
 def test_name_maps_that_fit_neither_way(name_map, message):

@@ -322,7 +322,7 @@ def _from_model(
         return turned
     foreign = next((key for key, name in pairs if name is None), None)
     if foreign is not None:
-        raise ValueError(f"name_map['{foreign}'] is neither a name nor a variable of the model: take model.variable(...)")
+        raise ValueError(f"name_map['{foreign}'] is neither a name nor one of the variables of the model; give one")
     if turned.keys() <= variables.keys():
         raise ValueError("name_map gives one variable two names of the checkpoint; give each variable one")
     wrong = next(key for key in name_map if key not in variables)
