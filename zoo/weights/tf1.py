@@ -317,7 +317,7 @@ def _from_model(
         kept = set(stored)
         from_model = kept.issuperset(turned) or not kept.issuperset(turned.values())
     if from_model:
-        return dict(pairs)
+        return {key: str(name) for key, name in pairs}
     if from_file:
         return turned
     foreign = next((key for key, name in pairs if name is None), None)
