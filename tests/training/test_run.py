@@ -15,6 +15,7 @@ from zoo.data.stream import array_stream
 from zoo.training import ConfigChangedError, InterruptedRunError, NonFiniteLossError, read_checkpoint
 from zoo.training.journal import Journal
 from zoo.training.losses import softmax_cross_entropy
+from zoo.training.state import restore_callbacks
 from zoo.weights.tf1 import CheckpointNamesError
 
 
@@ -290,6 +291,54 @@ def test_keras_callbacks_see_epochs_and_keep_their_counters(tmp_path):
     stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=10.0)
     _, history = train(tmp_path / "b", fit={"callbacks": [stopping], "epochs": 9})
     assert (history.stopped, history.step) == ("callback", 10)
+
+
+class Counter(keras.callbacks.Callback):
+    """Counts epochs from a number of its own, so that nobody's counter looks like another's."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.count = first
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.count += 1
+
+
+class OtherCounter(Counter):
+    """Another class with the same attribute."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected", "said"),
+    [
+        ([Counter, OtherCounter], [Counter, OtherCounter], [102, 202], ""),
+        ([Counter, OtherCounter], [OtherCounter, Counter], [202, 102], ""),
+        ([Counter, OtherCounter], [OtherCounter], [202], "test_run.Counter, the run has 0: they are dropped"),
+        ([OtherCounter], [Counter, OtherCounter], [1, 102], ""),
+        ([Counter, Counter], [Counter, Counter], [102, 202], ""),
+        ([Counter, Counter], [Counter], [1], "test_run.Counter, the run has 1: they begin anew"),
+        ([], [Counter], [1], ""),
+    ],
+)
+def test_a_changed_list_of_callbacks_gives_nobody_anothers_counters(tmp_path, caplog, before, after, expected, said):
+    def counters(kinds, step):
+        return [kind(step * number) for number, kind in enumerate(kinds, 1)]
+
+    train(tmp_path, fit={"callbacks": counters(before, 100), "epochs": 1})
+    later = counters(after, 0)
+    train(tmp_path, fit={"callbacks": later, "epochs": 2})
+    assert [one.count for one in later] == expected
+    assert said in caplog.text if said else "counters" not in caplog.text
+
+
+def test_counters_of_a_checkpoint_of_before_are_taken_by_position_where_the_number_is_the_same(caplog):
+    one, other = Counter(0), OtherCounter(0)
+    restore_callbacks([one, other], [{"count": 5}, {"count": 6}])
+    assert (one.count, other.count) == (5, 6)
+    assert not caplog.text
+    restore_callbacks([one], [{"count": 7}, {"count": 8}])
+    assert one.count == 5
+    assert "counters of 2 unknown" in caplog.text
 
 
 def test_data_of_unknown_and_of_endless_length(tmp_path):

@@ -1,6 +1,7 @@
 """What a run shows and writes: summaries, profile, lines, the bar; the range test; the memory estimate."""
 
 import io
+import re
 
 import keras
 import numpy as np
@@ -110,6 +111,21 @@ def test_lines_and_bar():
     with pytest.raises(ValueError, match="progress must be"):
         Watch(0, 1, show="much")
     assert [duration(s) for s in (5, 720, 11100)] == ["5 s", "12 min", "3 h 05 min"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_bar_stays_whole_however_much_is_measured(width):
+    text = io.StringIO()
+    measured = {name: 0.123456 for name in ("loss", "accuracy", "top5", "learning_rate", "val_loss", "val_accuracy")}
+    with Watch(0, 1350, show="bar", console=Console(file=text, width=width, force_terminal=True)) as watch:
+        watch.step(675, {"kind": "train", **measured, "examples_per_second": 1234.5})
+        with watch.console.capture() as seen:
+            watch.console.print(watch._bar.get_renderable())
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in seen.get().splitlines()]
+    bar = next(line for line in lines if "675/1350" in line)
+    assert bar.count("━") + bar.count("╸") >= 10
+    for name in measured:
+        assert f"{name.replace('_', ' ')} 0.1235" in " ".join(" ".join(lines).split())
 
 
 def test_monitor():

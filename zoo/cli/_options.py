@@ -36,13 +36,15 @@ def parse_options(words: Sequence[str] | None) -> dict[str, Any]:
         The options.
 
     Raises:
-        ValueError: A word without ``=``.
+        ValueError: A word without ``=``, or an option that is given twice.
     """
-    options = {}
+    options: dict[str, Any] = {}
     for word in words or ():
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
             raise ValueError(f"--option takes NAME=VALUE, such as num_classes=5; got {word!r}")
+        if name in options:
+            raise ValueError(f"--option {name} is given twice, the second time as {value!r}: give it once")
         try:
             options[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

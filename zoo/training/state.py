@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import keras
@@ -16,6 +18,7 @@ from zoo.training.step import Engine
 from zoo.weights.names import named_variables
 from zoo.weights.tf1 import CheckpointNamesError
 
+_log = logging.getLogger("zoo")
 _AUTO_NUMBER = re.compile(r"_\d+(?=/|$)")
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -125,16 +128,41 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
 
 
 def callback_states(callbacks: Iterable[keras.callbacks.Callback]) -> list[dict[str, Any]]:
-    """Returns the plain attributes (counters, best values) of callbacks."""
-    return [{name: value for name, value in vars(c).items() if isinstance(value, _PLAIN)} for c in callbacks]
+    """Returns the plain attributes (counters, best values) of callbacks, each with its class."""
+    return [
+        {"class": _class_name(one), "values": {k: v for k, v in vars(one).items() if isinstance(v, _PLAIN)}}
+        for one in callbacks
+    ]
 
 
-def restore_callbacks(callbacks: Iterable[keras.callbacks.Callback], states: Iterable[Mapping[str, Any]]) -> None:
-    """Gives callbacks, in the same order, their counters back."""
-    for callback, state in zip(callbacks, states, strict=False):
-        for name, value in state.items():
-            if isinstance(vars(callback).get(name), _PLAIN):
-                setattr(callback, name, value)
+def restore_callbacks(callbacks: Iterable[keras.callbacks.Callback], states: Sequence[Mapping[str, Any]]) -> None:
+    """Gives callbacks their counters back: the first of a class those of the first of that class, and so on.
+
+    Where a class has more or fewer callbacks than at the save, nobody can tell whose counters are whose: these begin
+    anew, and a warning says so. So do those of a checkpoint of before, which has no classes, where the number differs.
+    """
+    here = list(callbacks)
+    if states and "class" not in states[0]:
+        names = [_class_name(one) for one in here] if len(states) == len(here) else []
+        states = [{"class": name, "values": old} for name, old in zip_longest(names, states, fillvalue="unknown")]
+    groups: dict[str, tuple[list[keras.callbacks.Callback], list[Mapping[str, Any]]]] = {}
+    for one in here:
+        groups.setdefault(_class_name(one), ([], []))[0].append(one)
+    for state in states:
+        groups.setdefault(state["class"], ([], []))[1].append(state["values"])
+    for name, (present, saved) in groups.items():
+        if not saved:
+            continue
+        if len(present) != len(saved):
+            _log.warning(
+                "callbacks: the checkpoint has counters of %d %s, the run has %d: %s",
+                *(len(saved), name, len(present), "they begin anew" if present else "they are dropped"),
+            )
+            continue
+        for callback, values in zip(present, saved, strict=True):
+            for attribute, value in values.items():
+                if isinstance(vars(callback).get(attribute), _PLAIN):
+                    setattr(callback, attribute, value)
 
 
 def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -170,6 +198,10 @@ def plain(value: Any) -> Any:
     if callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
+
+
+def _class_name(callback: keras.callbacks.Callback) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
 def _tensorflow_generator() -> tf.random.Generator | None:

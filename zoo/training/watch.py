@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 SHOWN = ("auto", "bar", "lines", "none")
 _SHOWN_LAST = ("epoch", "step", "kind", "seconds", "regularization_loss", "task_loss", "val_regularization_loss")
+
+
+class _Bar(Progress):
+    """A bar with the newest results on a line of their own: beside it they would push it off a narrow terminal."""
+
+    results = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, and below it the results."""
+        yield self.make_tasks_table(self.tasks)
+        if self.results:
+            yield Text(self.results)
 
 
 class Watch:
@@ -52,21 +57,15 @@ class Watch:
         self.total, self.seconds, self._first = total, seconds, first
         self._started = self._said = time.monotonic()
         self._values: Mapping[str, Any] = {}
-        self._bar: Progress | None = None
+        self._bar: _Bar | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Watch:
         if self.show == "bar":
-            columns = (
-                MofNCompleteColumn(),
-                BarColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[text]}"),
-            )
-            self._bar = Progress(*columns, console=self.console)
+            columns = (MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            self._bar = _Bar(*columns, console=self.console)
             self._bar.start()
-            self._task = self._bar.add_task("steps", total=self.total, completed=self._first, text="")
+            self._task = self._bar.add_task("steps", total=self.total, completed=self._first)
         return self
 
     def __exit__(
@@ -90,7 +89,8 @@ class Watch:
         if values:
             self._values = values
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=step, text=describe(self._values))
+            self._bar.results = describe(self._values)
+            self._bar.update(self._task, completed=step)
         elif self.show == "lines" and time.monotonic() - self._said >= self.seconds:
             self._said = time.monotonic()
             self.say(self.line(step))
