@@ -116,7 +116,7 @@ def test_lines_and_bar():
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_bar_stays_whole_however_much_is_measured(width):
     text = io.StringIO()
-    measured = {name: 0.123456 for name in ("loss", "accuracy", "top5", "learning_rate", "val_loss", "val_accuracy")}
+    measured = dict.fromkeys(("loss", "accuracy", "top5", "learning_rate", "val_loss", "val_accuracy"), 0.123456)
     with Watch(0, 1350, show="bar", console=Console(file=text, width=width, force_terminal=True)) as watch:
         watch.step(675, {"kind": "train", **measured, "examples_per_second": 1234.5})
         with watch.console.capture() as seen:
