@@ -192,7 +192,7 @@ def test_row_58_skipping_says_how_many_are_lost(built):
 def test_row_58_a_file_cut_between_two_records_is_noticed_before_the_first_step(built):
     bad = built / "train-00001-of-00004.tfrecord"
     bad.write_bytes(bad.read_bytes()[: verify_first(bad)])
-    with pytest.raises(DamagedRecordError, match=r"train-00001.*5 records, the file \d+ bytes and 1 whole records"):
+    with pytest.raises(DamagedRecordError, match=r"train-00001.* lists 5 records in \d+ bytes, .* 1 whole record"):
         tfrecord.image_stream(built, batch_size=2)
     with pytest.raises(DamagedRecordError, match=r"record 1; the manifest lists 5 records"):
         tfrecord.read(built, {"image/class/label": tfrecord.integers()})
@@ -200,6 +200,26 @@ def test_row_58_a_file_cut_between_two_records_is_noticed_before_the_first_step(
     with pytest.raises(DamagedRecordError, match="is missing"):
         tfrecord.image_stream(built, batch_size=2)
     assert "missing" in str(verify_shard(built, Manifest.load(built).shards("train")[1]).damage)
+
+
+def test_row_58_skipping_leaves_out_files_that_are_cut_or_gone(built):
+    cut, gone = (built / f"train-0000{number}-of-00004.tfrecord" for number in (1, 3))
+    cut.write_bytes(cut.read_bytes()[:-7])
+    gone.unlink()
+    with pytest.warns(UserWarning, match=r"2 of 4 record files .* 10 of 20 records are lost: .*train-00001.*missing"):
+        stream = tfrecord.image_stream(built, batch_size=5, on_damage="skip")
+    assert stream.examples == 10 and sum(len(labels) for _, labels in stream(0)) == 10
+
+
+def test_pictures_written_with_a_schema_are_read_like_foreign_ones(tmp_path):
+    """``write`` lists them in a manifest that knows no labels."""
+    schema = {"image/encoded": tfrecord.byte_strings(), "image/class/label": tfrecord.integers()}
+    rows = [{"image/encoded": encode(pixels(n, 8, 8)), "image/class/label": n % 3} for n in range(6)]
+    tfrecord.write(rows, tmp_path / "train.tfrecord", schema)
+    with pytest.raises(ValueError, match="need label_offset="):
+        tfrecord.image_stream(tmp_path, batch_size=2)
+    stream = tfrecord.image_stream(tmp_path, batch_size=6, label_offset=0, num_classes=3)
+    assert sorted(next(iter(stream(0)))[1].numpy().tolist()) == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_file_swapped_for_another_whole_one_is_noticed_by_verify(built):

@@ -1,9 +1,14 @@
+import re
+import struct
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from zoo.data import tfrecord
 from zoo.data.tfrecord import array, byte_strings, floats, integers
+from zoo.data.tfrecord.framing import masked_crc
 
 SCHEMA = {
     "label": integers(),
@@ -168,3 +173,80 @@ def test_a_manifest_of_somebody_else_is_left_alone(tmp_path):
     tfrecord.write([{"n": 3}], tmp_path / "x.tfrecord", {"n": integers()})
     assert (tmp_path / "manifest.json").read_text() == '{"mine": 1}'
     assert len(list(tfrecord.read(tmp_path, {"n": integers()}))) == 1
+
+
+def with_length(data, length, at=0):
+    """A file whose record at a byte declares another length, under a checksum that fits."""
+    head = struct.pack("<Q", length)
+    return data[:at] + head + struct.pack("<I", masked_crc(head)) + data[at + 12 :]
+
+
+SIZE = 30  # of a record of one number: a header of 12 bytes, 14 bytes, a checksum of 4
+DAMAGE = {  # kind -> (change, whether it shows before anything is read, what is known to be lost without a manifest)
+    "cut in contents": (lambda data: data[: 2 * SIZE + 15], True, "at least 2 of 22"),
+    "cut in a header": (lambda data: data[: 2 * SIZE + 5], True, "at least 2 of 22"),
+    "cut between two records": (lambda data: data[: 2 * SIZE], True, ""),
+    "flipped length": (lambda data: data[: 2 * SIZE] + b"\x7f" + data[2 * SIZE + 1 :], True, "at least 2 of 22"),
+    "length of 64 GB": (lambda data: with_length(data, 1 << 36, 2 * SIZE), True, "at least 2 of 22"),
+    "length of all bytes": (lambda data: with_length(data, (1 << 64) - 1, 2 * SIZE), True, "at least 2 of 22"),
+    "flipped contents": (lambda d: d[: 2 * SIZE + 14] + b"\x7f" + d[2 * SIZE + 15 :], False, "10 of 30"),
+    "empty": (lambda data: b"", True, "at least 0 of 20"),
+    "another kind": (lambda data: b"<html>not found</html>", True, "at least 0 of 20"),
+    "missing": (None, True, "at least 0 of 20"),
+}
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["manifest", "no manifest"])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_every_kind_of_damage_stops_the_reader_or_is_skipped_with_what_is_lost(tmp_path, kind, listed):
+    schema, (change, before, lost) = {"n": integers()}, DAMAGE[kind]
+    _, bad, _ = tfrecord.write(({"n": n} for n in range(30)), tmp_path / "x.tfrecord", schema, shards=3)
+    assert bad.stat().st_size == 10 * SIZE
+    if not listed:
+        (tmp_path / "manifest.json").unlink()
+    bad.write_bytes(change(bad.read_bytes())) if change else bad.unlink()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if kind == "cut between two records" and not listed:
+            assert len(list(tfrecord.read(tmp_path, schema))) == 22
+            [warning] = said  # it cannot be known, so it is said
+            assert re.search(r"no manifest lists 3 record files with 22 records.*expected=N", str(warning.message))
+            with pytest.raises(tfrecord.DamagedRecordError, match="have 22 records, and 30 were expected"):
+                tfrecord.read(tmp_path, schema, expected=30)
+            return
+        known, error = (tfrecord.DamagedRecordError, f"{bad.name}") if before else (tf.errors.OpError, "record")
+        with pytest.raises(known, match=error) as met:
+            list(tfrecord.read(tmp_path, schema))
+        assert not before or "on_damage='skip'" in str(met.value)
+        said.clear()
+        left = [int(e["n"]) for e in tfrecord.read(tmp_path, schema, on_damage="skip", expected=30)]
+    assert sorted(left) == [n for n in range(30) if n % 3 != 1]
+    [warning] = said
+    said_lost = f"1 of 3 record files are damaged and skipped, {'10 of 30' if listed else lost} records are lost: {bad}"
+    assert said_lost in str(warning.message)
+
+
+def test_nothing_is_said_where_nothing_can_be_wrong(tmp_path):
+    schema = {"n": integers()}
+    tfrecord.write(({"n": n} for n in range(6)), tmp_path / "x.tfrecord", schema, shards=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(tfrecord.read(tmp_path, schema, on_damage="skip"))) == 6
+        (tmp_path / "manifest.json").unlink()
+        assert len(list(tfrecord.read(tmp_path, schema, expected=6))) == 6
+    (tmp_path / "manifest.json").write_text('{"format": 1, "sets"')  # of ours or not: it lists nothing
+    with pytest.warns(UserWarning, match="no manifest lists 2 record files with 6 records"):
+        tfrecord.read(tmp_path, schema)
+    for path in tmp_path.glob("*.tfrecord"):
+        path.write_bytes(b"no")
+    with pytest.raises(tfrecord.DamagedRecordError, match="every file is damaged"):
+        tfrecord.read(tmp_path, schema, on_damage="skip")
+
+
+def test_a_plain_file_that_begins_as_gzip_does_is_read(tmp_path):
+    """The length of its first record is 0x8b1f."""
+    schema = {"s": byte_strings()}
+    rest = len(tfrecord.schema.make_example({"s": b"x" * 30_000}, schema)) - 30_000
+    (path,) = tfrecord.write([{"s": b"x" * (0x8B1F - rest)}], tmp_path / "x.tfrecord", schema)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert [len(e["s"].numpy()) for e in tfrecord.read(path, schema)] == [0x8B1F - rest]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from zoo.data.tfrecord.framing import Damage, DamagedRecordError, verify_file
+from zoo.data.tfrecord.framing import ADVICE, Damage, DamagedRecordError, verify_file
 
 _MET = re.compile(
     r"\[damaged or cut TFRecord file\] \[(.*?)\] \[at byte\] \[(\d+)\] \[record\] \[(\d+)\] \[of\] \[(\d+)\]", re.DOTALL
@@ -28,8 +28,7 @@ def damage_named() -> Iterator[None]:
         if met is None:
             raise
         raise DamagedRecordError(
-            f"{_place(*met.groups())}. 'zoo tfrecord verify {Path(met[1]).parent}' looks for more; build or copy the "
-            "file again, or leave damaged files out from Python (on_damage='skip')"
+            f"{_place(*met.groups())}. 'zoo tfrecord verify {Path(met[1]).parent}' looks for more. {ADVICE}"
         ) from error
 
 

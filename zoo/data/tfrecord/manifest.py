@@ -9,10 +9,8 @@ from pathlib import Path
 
 from zoo.data.tfrecord.framing import (
     Damage,
-    DamagedRecordError,
     FileReport,
     WholeFileDamage,
-    count_records,
     verify_file,
 )
 
@@ -109,24 +107,6 @@ class Manifest:
         """Returns the number of records of a set."""
         return sum(shard.count for shard in self.shards(name))
 
-    def check(self, folder: str | os.PathLike[str], name: str) -> None:
-        """Compares the files of a set with the manifest by presence and size, which takes no time.
-
-        Raises:
-            DamagedRecordError: one is missing or has another size.
-        """
-        for shard in self.shards(name):
-            path = Path(folder) / shard.file
-            if not path.is_file():
-                raise DamagedRecordError(f"{path} is missing; the manifest lists it with {shard.count} records")
-            if path.stat().st_size != shard.bytes:
-                found = count_records(path)
-                place = found.damage or Damage(os.fspath(path), path.stat().st_size, found.records, "the file ends")
-                raise DamagedRecordError(
-                    f"{place}; the manifest has {shard.bytes} bytes and {shard.count} records, the file "
-                    f"{path.stat().st_size} bytes and {found.records} whole records"
-                )
-
 
 def note_files(folder: str | os.PathLike[str], name: str, files: Sequence[str], shards: Sequence[Shard]) -> None:
     """Lists files in the folder's manifest under a set's name, in place of what was listed for files of these names.
@@ -154,14 +134,18 @@ def note_files(folder: str | os.PathLike[str], name: str, files: Sequence[str], 
         path.unlink(missing_ok=True)
 
 
+def listing(folder: str | os.PathLike[str]) -> dict[str, Shard]:
+    """Returns what the manifest of a folder lists, by the files' names; nothing without a manifest of ours."""
+    try:
+        manifest = Manifest.load(folder)
+    except (FileNotFoundError, ValueError):  # no manifest, or a file of that name which is not ours
+        return {}
+    return {shard.file: shard for shards in manifest.sets.values() for shard in shards}
+
+
 def listed(path: str | os.PathLike[str]) -> Shard | None:
     """Returns what the manifest beside a file lists for it; None when it lists nothing."""
-    path = Path(path)
-    try:
-        manifest = Manifest.load(path.parent)
-    except (FileNotFoundError, ValueError):  # no manifest, or a file of that name which is not ours
-        return None
-    return next((s for shards in manifest.sets.values() for s in shards if s.file == path.name), None)
+    return listing(Path(path).parent).get(Path(path).name)
 
 
 def missing(folder: str | os.PathLike[str], shard: Shard) -> Damage:

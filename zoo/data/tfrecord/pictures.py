@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import tensorflow as tf
 
 from zoo.data.decode import decode_image
 from zoo.data.stream import Stream, prepare_picture
-from zoo.data.tfrecord import framing
-from zoo.data.tfrecord.files import BLOCK, RecordFile, record_stream, records
+from zoo.data.tfrecord.files import BLOCK, RecordFile, find_files, record_stream, records, usable
 from zoo.data.tfrecord.manifest import NAME, Manifest
 
 _LABEL = {"image/class/label": tf.io.FixedLenFeature((), tf.int64)}
@@ -45,6 +45,7 @@ def image_stream(
     orient: bool | None = None,
     drop_remainder: bool = False,
     on_damage: str = "stop",
+    expected: int | None = None,
 ) -> PictureStream:
     """Streams pictures and labels from TFRecord files.
 
@@ -67,6 +68,7 @@ def image_stream(
         orient: Apply the Exif orientation; the manifest's, or True.
         drop_remainder: Leave out an unfilled last batch.
         on_damage: "stop" at damage with its place, or "skip" damaged files and warn how many records are lost.
+        expected: How many records files that no manifest lists have together, see ``zoo.data.tfrecord.read``.
 
     Returns:
         A stream of (images [batch, ...], labels int64 [batch]).
@@ -78,10 +80,11 @@ def image_stream(
     """
     folder = Path(source) if isinstance(source, str | os.PathLike) and (Path(source) / NAME).is_file() else None
     manifest = Manifest.load(folder) if folder else Manifest({})
-    if folder:
-        if on_damage == "stop":
-            manifest.check(folder, name)
-        files = [RecordFile(str(folder / s.file), s.count, s.bytes) for s in manifest.shards(name)]
+    if folder and manifest.layout:  # one of pictures; ``zoo.data.tfrecord.write`` lists records of any kind
+        shards = manifest.shards(name)
+        with ThreadPoolExecutor() as pool:
+            paths = [folder / shard.file for shard in shards]
+            files = usable(list(pool.map(RecordFile.at, paths, shards)), on_damage)
         offset = manifest.label_offset if label_offset is None else label_offset
         classes = len(manifest.class_names) if num_classes is None else num_classes
         stored = manifest.labels[name]
@@ -91,7 +94,7 @@ def image_stream(
                 "records without a manifest need label_offset= (0 for slim's, 1 for the old Inception's, whose class 0 "
                 "is background) and num_classes="
             )
-        files = [RecordFile.at(path) for path in framing.expand(source)]
+        files = find_files(source, on_damage=on_damage, expected=expected)
         offset, classes, stored = label_offset, num_classes, label_range(files)
     low, high = stored[0] - offset, stored[1] - offset
     if low < 0 or high >= classes:
@@ -115,7 +118,6 @@ def image_stream(
         shuffle=shuffle,
         seed=seed,
         drop_remainder=drop_remainder,
-        on_damage=on_damage,
     )
     return PictureStream(stream, manifest.class_names)
 

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.stream import Stream
-from zoo.data.tfrecord import framing
-from zoo.data.tfrecord.files import RecordFile, record_stream
+from zoo.data.tfrecord.files import find_files, record_stream
 from zoo.data.tfrecord.manifest import Shard, note_files, sha256_of
 
 Shape = tuple[int | None, ...]
@@ -226,6 +225,7 @@ def read(
     seed: int = 0,
     drop_remainder: bool = False,
     on_damage: str = "stop",
+    expected: int | None = None,
 ) -> tf.data.Dataset:
     """Reads records written with a schema, by zoo or anyone.
 
@@ -238,6 +238,9 @@ def read(
         seed: Of the orders.
         drop_remainder: Leave out an unfilled last batch.
         on_damage: "stop" with the place, or "skip" damaged files and say how many records were lost.
+        expected: How many records the files have together. Nothing marks the end of a record file: where no manifest
+            lists a file, as ``write`` does, one that was cut between two records is noticed by this number only, and
+            without it a warning says so.
 
     Returns:
         A data set of dicts, name -> tensor [*shape] or [batch, *shape]; features of variable length are
@@ -245,11 +248,22 @@ def read(
 
     Raises:
         FileNotFoundError: there is no such file.
-        DamagedRecordError: a file's headers are damaged, it has no records, or not those that the manifest lists.
+        DamagedRecordError: with "stop", a file is cut, its headers are damaged, it has no records or not those that the
+            manifest lists, or a file is missing that the manifest or the names of the others speak of; with "skip", no
+            file is whole; or there are not as many records as expected. Damaged contents are met while reading, as
+            TensorFlow's ``InvalidArgumentError`` with file, byte and record.
         ValueError: the schema or an option makes no sense.
     """
-    options = {"shuffle": shuffle, "seed": seed, "drop_remainder": drop_remainder, "on_damage": on_damage}
-    return stream(paths, schema, batch_size=batch_size, **options).repeat(epochs)  # type: ignore[arg-type]
+    return stream(
+        paths,
+        schema,
+        batch_size=batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        drop_remainder=drop_remainder,
+        on_damage=on_damage,
+        expected=expected,
+    ).repeat(epochs)
 
 
 def stream(
@@ -261,6 +275,7 @@ def stream(
     seed: int = 0,
     drop_remainder: bool = False,
     on_damage: str = "stop",
+    expected: int | None = None,
 ) -> Stream:
     """Makes a ``zoo.data.stream.Stream`` of records: like ``read``, restartable at any batch.
 
@@ -272,12 +287,13 @@ def stream(
         seed: As for ``read``.
         drop_remainder: As for ``read``.
         on_damage: As for ``read``.
+        expected: As for ``read``.
 
     Returns:
         The stream.
     """
     _check_schema(schema)
-    files = [RecordFile.at(path) for path in framing.expand(paths)]
+    files = find_files(paths, on_damage=on_damage, expected=expected)
     ragged = not all(feature.fixed for feature in schema.values())
 
     def parse(record: tf.Tensor, index: tf.Tensor, epoch: int) -> dict[str, tf.Tensor]:
@@ -290,7 +306,6 @@ def stream(
         shuffle=shuffle,
         seed=seed,
         drop_remainder=drop_remainder,
-        on_damage=on_damage,
         ragged=ragged,
     )
 
