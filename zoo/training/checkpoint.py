@@ -1,7 +1,6 @@
 """One training checkpoint as one safetensors file: whole or not there, and checked when it is read.
 
-The file's metadata holds texts: ``zoo`` (format and version), ``state`` (JSON: step, epoch, position in the data, ...)
-and ``crc`` (JSON: CRC-32 of every tensor and of the state). It is written to a temporary name, fsynced and renamed.
+It is written to a temporary name, fsynced and renamed. What is in it, and how it is read: `zoo.weights.training_files`.
 """
 
 from __future__ import annotations
@@ -11,40 +10,34 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-FORMAT = "training-checkpoint/1"
-_HEADER_LIMIT = 100_000_000  # bytes; what safetensors itself accepts
+from zoo.weights.training_files import FORMAT, Checkpoint, DamagedCheckpointError, read_checkpoint, read_header
 
-
-class DamagedCheckpointError(ValueError):
-    """A checkpoint is cut, altered or not a checkpoint of zoo's; the message names the file."""
+__all__ = [
+    "FORMAT",
+    "Checkpoint",
+    "CheckpointWriteError",
+    "DamagedCheckpointError",
+    "read_checkpoint",
+    "read_header",
+    "replace_text",
+    "sync_folder",
+    "temporary_name",
+    "to_numpy",
+    "view",
+    "write_checkpoint",
+]
 
 
 class CheckpointWriteError(OSError):
     """A checkpoint could not be written; the ones before it are untouched."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What one file holds.
-
-    Args:
-        path: the file.
-        arrays: name to array (``model/...``, ``optimizer/...``, ``averages/...``, ``metrics/...``, ``random/...``).
-        state: everything else: JSON values.
-    """
-
-    path: Path
-    arrays: dict[str, np.ndarray]
-    state: dict[str, Any]
 
 
 def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> Path:
@@ -85,70 +78,6 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarr
             "Free some space or choose another folder, and start the same command again"
         ) from error
     return path
-
-
-def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads a checkpoint and checks every byte of it.
-
-    Args:
-        path: a file that `write_checkpoint` wrote.
-
-    Returns:
-        Its arrays and state.
-
-    Raises:
-        FileNotFoundError: no such file.
-        DamagedCheckpointError: the file is cut, altered, or something else.
-    """
-    path = Path(path)
-    header = read_header(path)
-    try:
-        checks, types = json.loads(header["crc"]), json.loads(header["types"])
-        if zlib.crc32(header["state"].encode()) != checks.pop("state"):
-            raise DamagedCheckpointError(f"checkpoint {path} is damaged: its state does not fit its checksum")
-        arrays: dict[str, np.ndarray] = {}
-        with safe_open(path, framework="numpy") as file:
-            if set(file.keys()) != set(checks):
-                raise DamagedCheckpointError(
-                    f"checkpoint {path} is damaged: its list of tensors is not the one written"
-                )
-            for name, check in checks.items():
-                array = file.get_tensor(name)
-                if zlib.crc32(array.reshape(-1).view(np.uint8).data) != check:
-                    raise DamagedCheckpointError(
-                        f"checkpoint {path} is damaged: tensor {name} does not fit its checksum"
-                    )
-                arrays[name] = array.view(_dtype(types[name])) if name in types else array
-        return Checkpoint(path, arrays, json.loads(header["state"]))
-    except (KeyError, TypeError, json.JSONDecodeError, SafetensorError, OSError) as error:
-        raise DamagedCheckpointError(f"checkpoint {path} is damaged: {error}") from error
-
-
-def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads a checkpoint's metadata without its tensors.
-
-    Args:
-        path: a file.
-
-    Returns:
-        The texts `zoo`, `state`, `crc` and `types`.
-
-    Raises:
-        FileNotFoundError: no such file.
-        DamagedCheckpointError: the file is no checkpoint of zoo's, or its head is damaged.
-    """
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        text = file.read(length) if length <= _HEADER_LIMIT else b""
-    try:
-        metadata = json.loads(text)["__metadata__"]
-        if not metadata["zoo"].startswith("training-checkpoint/"):
-            raise KeyError("zoo")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCheckpointError(f"{path} is not a training checkpoint of zoo, or its head is damaged") from error
-    if metadata["zoo"] != FORMAT:
-        raise DamagedCheckpointError(f"{path} has format {metadata['zoo']}; this version of zoo reads {FORMAT}")
-    return metadata
 
 
 def temporary_name(path: Path) -> Path:
@@ -196,9 +125,3 @@ def _storable(array: np.ndarray) -> np.ndarray:
     """Views types that safetensors does not write from numpy (bfloat16) as unsigned integers of their size."""
     array = np.ascontiguousarray(array).reshape(array.shape)
     return array.view(f"u{array.dtype.itemsize}") if array.dtype.kind == "V" else array
-
-
-def _dtype(name: str) -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(getattr(ml_dtypes, name))

@@ -21,6 +21,7 @@ from zoo.training.runfolder import RunFolder
 from zoo.training.state import (
     assign,
     callback_states,
+    plain,
     random_state,
     restore_callbacks,
     restore_random_state,
@@ -29,6 +30,7 @@ from zoo.training.state import (
 from zoo.training.statistics import warn_of_short_run, warn_of_what_never_comes
 from zoo.training.step import RATE, StepResult
 from zoo.training.watch import Watch, describe
+from zoo.weights.saving import card_of
 
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
@@ -295,6 +297,7 @@ class Loop:
             "training_seconds": self.training_seconds + time.monotonic() - self._line_at,
             "callbacks": callback_states(self.options.callbacks),
             "random": random_state(),
+            "card": plain(card_of(self.trainer.model).to_dict()) if hasattr(self.trainer.model, "network") else None,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from zoo.weights.safetensors_files import read_safetensors
 from zoo.weights.tf1 import AVERAGE_SUFFIX, read_tf1, tf1_format
 from zoo.weights.tfjs import read_tfjs
 from zoo.weights.torch_files import is_torch_state, read_pth, units_from_torch
+from zoo.weights.training_files import read_checkpoint, weights_of
 from zoo.weights.units import Unit, part_of
 
 FORMATS = ("tf1", "keras", "pth", "safetensors", "tfjs")
@@ -98,6 +99,10 @@ def sniff(path: str | os.PathLike[str]) -> str:
             return "tfjs"
         if tf1_format(place):
             return "tf1"
+        steps = [path.name.removeprefix("model.ckpt-") for path in place.glob("model.ckpt-*")]
+        if any(step.isdecimal() for step in steps):
+            newest = place / f"model.ckpt-{max(int(step) for step in steps if step.isdecimal())}"
+            raise ValueError(f"Folder {place} is a training run: name a checkpoint of it, such as {newest}")
         raise ValueError(f"Folder {place} has neither a model.json nor a `checkpoint` file that names a checkpoint")
     if tf1_format(place):
         return "tf1"
@@ -161,6 +166,9 @@ def _open_pth(path: str) -> WeightFile:
 
 def _open_safetensors(path: str) -> WeightFile:
     tensors, metadata = read_safetensors(path)
+    if metadata.get("zoo", "").startswith("training-checkpoint/"):
+        names, card = weights_of(read_checkpoint(path))
+        return WeightFile(path, "safetensors", "zoo", names=names, own_card=card)
     if is_torch_state(list(tensors)):
         return WeightFile(path, "safetensors", "torchvision", units=units_from_torch(tensors))
     card = Card.from_dict(json.loads(metadata["zoo"])) if "zoo" in metadata else _card_beside(path)
