@@ -167,8 +167,8 @@ def _open_pth(path: str) -> WeightFile:
 def _open_safetensors(path: str) -> WeightFile:
     tensors, metadata = read_safetensors(path)
     if metadata.get("zoo", "").startswith("training-checkpoint/"):
-        names, card = weights_of(read_checkpoint(path))
-        return WeightFile(path, "safetensors", "zoo", names=names, own_card=card)
+        names, own = weights_of(read_checkpoint(path))
+        return WeightFile(path, "safetensors", "zoo", names=names, own_card=own)
     if is_torch_state(list(tensors)):
         return WeightFile(path, "safetensors", "torchvision", units=units_from_torch(tensors))
     card = Card.from_dict(json.loads(metadata["zoo"])) if "zoo" in metadata else _card_beside(path)
