@@ -39,11 +39,8 @@ def test_fit_line_gives_the_residual():
     [
         (["--device", "gpu"], "--device gpu: TensorFlow finds no GPU here"),
         (["--device", "cpu", "--nets", "resnet"], "--nets takes densenet121"),
-        (
-            ["--device", "cpu", "--memory", "all"],
-            "--memory takes names out of store, recompute, minimal, separated by commas; got 'all'",
-        ),
-        (["--device", "cpu", "--xla", "maybe"], "--xla is off, on or both"),
+        (["--device", "cpu", "--memory", "all"], "'--memory': 'all' is none of store, recompute, minimal"),
+        (["--device", "cpu", "--xla", "maybe"], "'--xla': 'maybe' is none of off, on, both"),
         (["--batches", "8,0"], "--batches takes whole numbers from 1, separated by commas; got '8,0'"),
         (["--batches", "many"], "--batches takes whole numbers from 1"),
         (["--batches", ","], "--batches takes at least one value"),

@@ -50,7 +50,7 @@ def test_scan_names_bad_files_and_ends_with_2(zoo_command, folder, tmp_path):
         (["{folder}", "--max-bad", "some"], "max_bad takes"),
         (["{folder}", "--background", "plaid"], "a colour is"),
         (["{folder}/猫"], "holds no pictures in class folders"),
-        (["{folder}", "--layout", "flat"], "layout must be"),
+        (["{folder}", "--layout", "flat"], "'flat' is none of auto, classes, subsets"),
     ],
 )
 def test_mistakes_are_explained_in_a_line(zoo_command, folder, words, message):

@@ -59,11 +59,14 @@ def test_towers_mirrored_and_one_device_give_the_same_and_go_on_from_each_other(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--strategy", "tower"], "strategy is one of single, towers, mirrored, multiworker, ps; got 'tower'"),
+        (
+            ["--strategy", "tower"],
+            "'tower' is none of single, towers, mirrored, multiworker, ps; did you mean 'towers'",
+        ),
         (["--strategy", "towers", "--num-gpus", "2", "--strict-gpus"], "2 GPUs were asked for and there are 0"),
         (["--strategy", "towers", "--batch", "2"], "global batch of 2 has fewer examples than the 4 devices"),
         (["--strategy", "mirrored", "--batch", "479"], "the last batch of an epoch has 1 of 1438 examples"),
-        (["--strategy", "towers", "--batch-norm", "all"], "--batch-norm is first, mean or sync; got 'all'"),
+        (["--strategy", "towers", "--batch-norm", "all"], "'--batch-norm': 'all' is none of mean, sync, first"),
         (["--batch-norm", "sync"], "needs devices that take a step together"),
         (["--strategy", "mirrored", "--asynchronous"], "synchronous=False is for towers"),
         (["--num-gpus", "2"], "takes no number of GPUs"),
@@ -100,7 +103,7 @@ def test_bench_scaling_writes_its_table(zoo_command, tmp_path):
         (["--counts", "9"], "there are 4 devices"),
         (["--counts", "two"], "--counts are numbers of devices, such as 2,4; got 'two'"),
         (["--nets", "lenet5,word_lm"], "networks for pictures; word_lm takes other inputs"),
-        (["--batch-norm", "first"], "--batch-norm is mean or sync; got 'first'"),
+        (["--batch-norm", "first"], "'--batch-norm': 'first' is none of mean, sync"),
     ):
         said = zoo_command("bench", "scaling", *options, "--out", tmp_path / "none")
         assert said.code == 2

@@ -15,6 +15,7 @@ import typer.core
 import typer.main
 
 import zoo
+from zoo.cli._app import explain
 
 # Command -> module with its Typer ``app``, in the order of ``zoo --help``.
 COMMANDS = {
@@ -39,7 +40,7 @@ class _Commands(typer.core.TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Returns the names in the order of the table."""
-        return list(COMMANDS)
+        return [*COMMANDS]  # here `list` becomes the module zoo.cli.list once that is imported
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Imports the command of this name; None when there is none."""
@@ -50,7 +51,13 @@ class _Commands(typer.core.TyperGroup):
         return command
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -69,7 +76,7 @@ def _zoo(
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs ``zoo`` and ends the process: 0 all well, 1 a failure, 2 bad input.
+    """Runs ``zoo`` and ends the process: 0 all well, 1 a failure, 2 bad input (`zoo.cli._app.explain`).
 
     With ``ZOO_TRACEBACK=1`` in the environment an error shows where it came from.
 
@@ -78,18 +85,13 @@ def main(argv: list[str] | None = None) -> None:
     """
     warnings.formatwarning = lambda message, *_, **__: f"zoo: {message}\n"
     try:
-        app(args=argv, prog_name="zoo")
-    except (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError) as error:
-        _stop(error, 2)
-    except KeyboardInterrupt:
-        _stop("stopped", 1)
+        code = app(args=argv, prog_name="zoo", standalone_mode=False)
+    except typer.Abort:
+        typer.echo("zoo: stopped", err=True)
+        code = 1
     except Exception as error:
-        _stop(error, 1)
-
-
-def _stop(error: BaseException | str, code: int) -> None:
-    if os.environ.get("ZOO_TRACEBACK") and isinstance(error, BaseException):
-        raise error
-    kind = "" if isinstance(error, str | ValueError) else f"{type(error).__name__}: "
-    typer.echo(f"zoo: {kind}{error}", err=True)
-    sys.exit(code)
+        if os.environ.get("ZOO_TRACEBACK"):
+            raise
+        said, code = explain(error)
+        typer.echo(said, err=True)
+    sys.exit(code or 0)

@@ -9,23 +9,30 @@ import typer
 
 from zoo.devices import DeviceSettings
 
+_PANEL = "Devices"
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=_PANEL, **more)
+
+
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "devices": (
-        Annotated[str, typer.Option(help="all, cpu, GPUs such as gpu:0,gpu:1, or logical CPUs cpu:0,cpu:1.")],
+        Annotated[str, _option(help="all, cpu, GPUs such as gpu:0,gpu:1, or logical CPUs cpu:0,cpu:1.")],
         "all",
     ),
-    "memory_growth": (Annotated[bool, typer.Option(help="Take GPU memory as needed, not all at the start.")], True),
+    "memory_growth": (Annotated[bool, _option(help="Take GPU memory as needed, not all at the start.")], True),
     "gpu_memory_limit": (
-        Annotated[str | None, typer.Option(metavar="MB|SHARE", help="Most memory of each GPU: 4096, 0.5 or 50%.")],
+        Annotated[str | None, _option(metavar="MB|SHARE", help="Most memory of each GPU: 4096, 0.5 or 50%.")],
         None,
     ),
-    "intra_op_threads": (Annotated[int, typer.Option(min=0, help="Threads within an operation; 0: all.")], 0),
-    "inter_op_threads": (Annotated[int, typer.Option(min=0, help="Operations at the same time; 0: all.")], 0),
+    "intra_op_threads": (Annotated[int, _option(min=0, help="Threads within an operation; 0: all.")], 0),
+    "inter_op_threads": (Annotated[int, _option(min=0, help="Operations at the same time; 0: all.")], 0),
     "log_device_placement": (
-        Annotated[bool, typer.Option("--log-device-placement", help="Print which device runs each operation.")],
+        Annotated[bool, _option("--log-device-placement", help="Print which device runs each operation.")],
         False,
     ),
-    "soft_placement": (Annotated[bool, typer.Option(help="Use the CPU where a device lacks an operation.")], True),
+    "soft_placement": (Annotated[bool, _option(help="Use the CPU where a device lacks an operation.")], True),
 }
 
 

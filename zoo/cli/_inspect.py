@@ -19,7 +19,7 @@ def inspect(
     statistics: Annotated[bool, typer.Option(help="Read the values: mean, deviation, range, NaN.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List names, shapes, types and statistics of everything in a checkpoint."""
+    """List what is in a checkpoint: names, shapes, types, statistics."""
     from zoo.cli._quiet import import_tensorflow
 
     import_tensorflow()

@@ -11,8 +11,18 @@ NetOptions = Annotated[
     list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the network; repeatable.")
 ]
 
-
+# The library's words, written here too so that help and completion import no TensorFlow; a test compares them.
 PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lion")
+SCHEDULES = ("cosine", "constant", "per_epoch", "exponential", "polynomial")
+SUMMARIES = ("none", "scalars", "all")
+PROGRESS = ("auto", "bar", "lines", "none")
+STRATEGIES = ("single", "towers", "mirrored", "multiworker", "ps")
+REDUCTIONS = ("auto", "nccl", "hierarchical", "one_device")
+BATCH_NORMS = ("mean", "sync", "first")
+LAYOUTS = ("auto", "classes", "subsets")
+FITS = ("pad", "stretch", "crop")
+HEADS = ("softmax", "sgd", "adam")
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:

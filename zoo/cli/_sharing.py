@@ -11,7 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from zoo.cli._app import choice, explain
 from zoo.cli._devices import with_options
+from zoo.cli._options import BATCH_NORMS, REDUCTIONS, STRATEGIES
 
 _PANEL = "Many devices"
 
@@ -24,7 +26,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "strategy": (
         Annotated[
             str,
-            _option(help="How devices share each batch: single, towers, mirrored, multiworker, ps (see 'zoo launch')."),
+            choice(*STRATEGIES, rich_help_panel=_PANEL, help="How devices share each batch; see 'zoo launch' for two."),
         ],
         "single",
     ),
@@ -33,9 +35,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "strict_gpus": (Annotated[bool, _option("--strict-gpus", help="Refuse to run on fewer than asked for.")], False),
-    "batch_norm": (Annotated[str, _option(help="Batch norm over devices: mean, sync, or first (towers).")], "mean"),
+    "batch_norm": (
+        Annotated[str, choice(*BATCH_NORMS, rich_help_panel=_PANEL, help="Over devices; first: with towers.")],
+        "mean",
+    ),
     "reduction": (
-        Annotated[str, _option(help="How mirrored gradients meet: auto, nccl, hierarchical, one_device.")],
+        Annotated[str, choice(*REDUCTIONS, rich_help_panel=_PANEL, help="How mirrored gradients meet.")],
         "auto",
     ),
     "asynchronous": (
@@ -86,8 +91,6 @@ class Sharing:
         if self._cluster is not None:
             return self._cluster
 
-        if self.batch_norm not in ("first", "mean", "sync"):
-            raise ValueError(f"--batch-norm is first, mean or sync; got {self.batch_norm!r}")
         if self.batch_norm != "mean" and self.strategy in ("single", "ps"):
             raise ValueError(f"--batch-norm {self.batch_norm} needs devices that take a step together")
         return make_strategy(
@@ -141,11 +144,10 @@ def _as_chief(command: Callable[[], Any], sharing: Sharing) -> NoReturn:
     except typer.Exit as left:
         status = left.exit_code
     except Exception as error:
-        status = 2 if isinstance(error, ValueError | TypeError | FileExistsError | FileNotFoundError) else 1
         if os.environ.get("ZOO_TRACEBACK"):
             traceback.print_exc()
-        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        typer.echo(f"zoo: {kind}{error}", err=True)
+        said, status = explain(error)
+        typer.echo(said, err=True)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

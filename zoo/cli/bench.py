@@ -13,12 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._app import App, choice
 from zoo.cli._bench_bound import kept_bytes
 from zoo.cli._bench_run import Cell, Result, allocator_settings, largest_batch, machine, ratio, run_cells, slope
 from zoo.cli._bench_scaling import scaling
 from zoo.cli._print import print_table
 
-app = typer.Typer()
+app = App()
 MIB = 2**20
 _CONFIGS = {
     "densenet121": ((6, 12, 24, 16), 32),
@@ -28,6 +29,7 @@ _CONFIGS = {
     "densenet264": ((6, 12, 64, 48), 32),
 }
 _KERAS_NETS = ("densenet121", "densenet169", "densenet201")
+_PEERS = ("keras", "torchvision", "torchvision_memory_efficient", "none")
 _TORCH_NETS = ("densenet121", "densenet161", "densenet169", "densenet201")
 COLUMNS = (
     *("net", "depth", "growth_rate", "peer", "memory", "precision", "xla", "device", "batch", "size", "rounds"),
@@ -39,45 +41,48 @@ COLUMNS = (
 
 @app.callback()
 def _bench() -> None:
-    """Measure a training step: seconds and peak memory, each cell in a fresh process, beside other people's."""
+    """Measure time and memory of training steps."""
 
 
-app.command()(scaling)
+app.example("zoo bench scaling --nets lenet5 --devices cpu:0,cpu:1")(scaling)
 
 
-@app.command()
+@app.example(
+    "zoo bench densenet --nets 40x12 --batches 16,32 --size 32 --device cpu",
+    "zoo bench densenet --peers keras,torchvision --peer-python PYTHON",
+)
 def densenet(
     nets: Annotated[str, typer.Option(help="Names, or LxK for a DenseNet-BC of depth L and growth K at 32 px.")] = (
         "densenet121"
     ),
     batches: Annotated[str, typer.Option(help="Batch sizes; two give the slope.")] = "8,24",
-    memory: Annotated[str, typer.Option(help="Memory levels.")] = "store,recompute,minimal",
-    precisions: Annotated[str, typer.Option(help="float32, bfloat16.")] = "float32",
-    xla: Annotated[str, typer.Option(help="off, on or both.")] = "off",
-    peers: Annotated[str, typer.Option(help="keras, torchvision, torchvision_memory_efficient, or none.")] = "none",
+    memory: Annotated[
+        str, choice("store", "recompute", "minimal", several=True, help="Memory levels.")
+    ] = "store,recompute,minimal",
+    precisions: Annotated[str, choice("float32", "bfloat16", several=True, help="Of the step.")] = "float32",
+    xla: Annotated[str, choice("off", "on", "both", help="Whether XLA compiles the step.")] = "off",
+    peers: Annotated[str, choice(*_PEERS, several=True, help="Whose networks to measure beside.")] = "none",
     peer_python: Annotated[str, typer.Option(help="Interpreter that has torch, if this one has not.")] = "",
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Annotated[str, choice("auto", "cpu", "gpu", help="auto: a GPU where there is one.")] = "auto",
     size: Annotated[int, typer.Option(min=32, help="Height and width of the images.")] = 224,
     rounds: Annotated[int, typer.Option(min=1, help="Measured steps of each cell.")] = 5,
     limit_gib: Annotated[float, typer.Option(min=0.001, help="Memory for which the largest batch is given.")] = 8.0,
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the plots.")] = Path("bench"),
     name: Annotated[str, typer.Option(help="Stem of the files' names.")] = "densenet",
 ) -> None:
-    """Time and peak memory of training DenseNets by memory level, batch and precision.
+    """Time and memory of training DenseNets by level, batch and type.
 
     The cells of one batch size take their steps in rounds, so that their ratios stand although the machine's speed does
     not. Peaks: the framework's allocator since the warm-up where it counts, and the largest resident size.
     """
     sizes = _batches(batches)
     flags = {"off": [False], "on": [True], "both": [False, True]}
-    if xla not in flags:
-        raise ValueError(f"--xla is off, on or both; got {xla!r}.")
     cells = _cells(
         _words("--nets", nets, None),
         _words("--memory", memory, ("store", "recompute", "minimal")),
         _words("--precisions", precisions, ("float32", "bfloat16")),
         flags[xla],
-        _words("--peers", peers, ("keras", "torchvision", "torchvision_memory_efficient", "none")),
+        _words("--peers", peers, _PEERS),
         replace(Cell("zoo", ""), device=_device(device), size=size),
         _python_with_torch(peer_python, wanted="torchvision" in peers),
     )
@@ -161,8 +166,6 @@ def _python_with_torch(python: str, wanted: bool) -> str:
 
 def _device(wanted: str) -> str:
     """The device to measure on; looks for a GPU in a process of its own, so that none is held here."""
-    if wanted not in ("auto", "cpu", "gpu"):
-        raise ValueError(f"--device is auto, cpu or gpu; got {wanted!r}.")
     if wanted == "cpu":
         return "cpu"
     look = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"

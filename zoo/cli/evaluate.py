@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer()
+from zoo.cli._app import App
+
+app = App()
 
 
-@app.command()
+@app.example(
+    "zoo evaluate RUN OTHER_PICTURES --json",
+)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A folder that 'zoo retrain' wrote.")],
     images: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or a CSV of path,label.")],
@@ -17,7 +21,7 @@ def evaluate(
     max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judge a retrained model on labelled pictures that it was not trained on."""
+    """Judge a retrained model on other labelled pictures."""
     from zoo.cli._print import print_table
     from zoo.cli._quiet import import_tensorflow
 

@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from zoo.cli._app import App
 from zoo.cli._quiet import import_tensorflow
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.example(
+    'zoo generate runs/word_lm --prompt "the company" --words 20',
+)
 def generate(
     run: Annotated[Path, typer.Argument(help="Run folder of 'zoo train word_lm'.")],
     prompt: Annotated[str, typer.Option(help="Words to start from, with spaces between them.")] = "<eos>",

@@ -5,23 +5,30 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._app import App, choice
+from zoo.cli._options import OPTIMIZERS, NetOptions, parse_options
 from zoo.cli._quiet import import_tensorflow
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.example(
+    "zoo info inception_v3",
+    "zoo info lenet5 --option variant=original --batch 64 --json",
+)
 def info(
     net: Annotated[str, typer.Argument(help="A network from 'zoo list'.")],
     option: NetOptions = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Estimate the memory that batches of this size take.")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="With --batch: for which optimizer.")] = "momentum",
+    optimizer: Annotated[str, choice(*OPTIMIZERS, help="With --batch: for which optimizer.")] = "momentum",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show a network's scopes: variables, parameters, multiply-accumulates (MACs), output size."""
+    """Show a network's scopes: parameters, MACs and output sizes.
+
+    MACs are multiply-accumulates. With --batch, also the memory that training takes, as estimated.
+    """
     import_tensorflow()
     from zoo.cli._print import print_table
     from zoo.registry import get_net

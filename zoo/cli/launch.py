@@ -5,10 +5,15 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer()
+from zoo.cli._app import App
+
+app = App()
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.example(
+    "zoo launch --workers 2 -- zoo train lenet5 --strategy multiworker",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
 def launch(
     command: Annotated[list[str], typer.Argument(help="What every task runs, after --: zoo train lenet5 ...")],
     workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 2,
@@ -18,7 +23,7 @@ def launch(
         int, typer.Option(min=0, help="With parameter servers: how often a worker that died is started again.")
     ] = 3,
 ) -> None:
-    """Start a command once a task, as zoo launch --workers 2 -- zoo train lenet5 --strategy multiworker.
+    """Start a command once for each task of a cluster.
 
     Each gets its TF_CONFIG, with free ports of this machine. When a task fails the others are stopped within ten
     seconds, and its exit status is that of the launch; the same command given again goes on from the newest checkpoint.

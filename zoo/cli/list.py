@@ -5,12 +5,16 @@ from typing import Annotated
 
 import typer
 
+from zoo.cli._app import App
 from zoo.cli._quiet import import_tensorflow
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.example(
+    "zoo list 'dense*'",
+    "zoo list --json",
+)
 def list_networks(
     pattern: Annotated[str, typer.Argument(help="A glob such as 'dense*'.")] = "*",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

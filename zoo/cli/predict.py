@@ -8,13 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._app import App
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli._predict_run import find_pictures, is_run, predict_run
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.example(
+    "zoo predict RUN photo.jpg --reject-below 0.5",
+    "zoo predict inception_v3 --weights imagenet PICTURES --top 3",
+)
 def predict(
     net: Annotated[
         str, typer.Argument(metavar="NET|RUN", help="A network from 'zoo list', or a folder of a retraining.")

@@ -6,10 +6,14 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer()
+from zoo.cli._app import App
+
+app = App()
 
 
-@app.command()
+@app.example(
+    "zoo report RUN --open",
+)
 def report(
     run: Annotated[Path, typer.Argument(help="A folder that 'zoo retrain' wrote.")],
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,

@@ -8,14 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._app import App, choice
 from zoo.cli._devices import device_options
-from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._options import FITS, HEADS, LAYOUTS, NetOptions, parse_options
 from zoo.cli.scan import parse_colour, print_scan
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.example(
+    "zoo retrain PICTURES --out RUN",
+    "zoo retrain --demo",
+)
 @device_options
 def retrain(
     images: Annotated[
@@ -33,16 +37,16 @@ def retrain(
     size: Annotated[int | None, typer.Option(min=16, help="Side of the pictures in the trunk.")] = None,
     bottleneck: Annotated[str, typer.Option(help="auto, final, or end points joined by '+'.")] = "auto",
     views: Annotated[int, typer.Option(min=0, help="Augmented views a picture; the first is its mirror image.")] = 0,
-    fit: Annotated[str, typer.Option(help="How pictures become squares: pad, crop or stretch.")] = "pad",
+    fit: Annotated[str, choice(*FITS, help="How pictures become squares.")] = "pad",
     background: Annotated[str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.")] = "white",
     orient: Annotated[bool, typer.Option(help="Turn pictures as their camera noted.")] = True,
-    layout: Annotated[str, typer.Option(help="auto, classes, or subsets (folders called train, val, test).")] = "auto",
+    layout: Annotated[str, choice(*LAYOUTS, help="subsets: folders called train, val, test.")] = "auto",
     validation: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the validation part.")] = 0.1,
     test: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the test part.")] = 0.1,
     max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
     near: Annotated[float, typer.Option(help="Cosine from which pictures are near-duplicates.")] = 0.95,
     balance: Annotated[bool, typer.Option("--balance", help="Let every class count alike.")] = False,
-    head: Annotated[str, typer.Option(help="softmax (L-BFGS), or sgd or adam.")] = "softmax",
+    head: Annotated[str, choice(*HEADS, help="softmax is fitted by L-BFGS, the others by steps.")] = "softmax",
     hidden: Annotated[int, typer.Option(min=0, help="Width of a hidden layer of an sgd or adam head.")] = 0,
     dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Dropout of an sgd or adam head.")] = 0.0,
     finetune_from: Annotated[str | None, typer.Option(help="Train the trunk too, from this end point on.")] = None,
@@ -57,7 +61,10 @@ def retrain(
     option: NetOptions = None,
     demo: Annotated[bool, typer.Option("--demo", help="Try it on scikit-learn's digits; embedded trunk.")] = False,
 ) -> None:
-    """Retrain a network on your pictures; writes models, figures and report.html to the run folder."""
+    """Retrain a network on your own pictures.
+
+    Models, figures and report.html go to the run folder.
+    """
     if demo == (images is not None):
         raise ValueError("give either IMAGES, a folder with a folder for each class, or --demo")
     tuning = {name: v for name, v in (("epochs", epochs), ("finetune_rate", finetune_rate)) if v is not None}

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zoo.cli._app import App, choice
+from zoo.cli._options import LAYOUTS
 from zoo.cli._print import print_table
 
 if TYPE_CHECKING:
     from zoo.data.scan import Scan
 
-app = typer.Typer()
+app = App()
 
 COLOURS = {"white": (255, 255, 255), "black": (0, 0, 0), "grey": (128, 128, 128), "gray": (128, 128, 128)}
 
@@ -35,18 +37,23 @@ def parse_colour(text: str) -> tuple[int, int, int]:
     return levels[0], levels[1], levels[2]
 
 
-@app.command()
+@app.example(
+    "zoo scan PICTURES --bad bad.csv",
+)
 def scan(
     images: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or a CSV of path,label.")],
     max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
     background: Annotated[str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.")] = "white",
     orient: Annotated[bool, typer.Option(help="Turn pictures as their camera noted.")] = True,
-    layout: Annotated[str, typer.Option(help="auto, classes, or subsets (folders called train, val, test).")] = "auto",
+    layout: Annotated[str, choice(*LAYOUTS, help="subsets: folders called train, val, test.")] = "auto",
     max_pixels: Annotated[int, typer.Option(min=1, help="Larger pictures are bad.")] = 64_000_000,
     out: Annotated[Path | None, typer.Option(help="Write the whole scan to this JSON file.")] = None,
     bad: Annotated[Path | None, typer.Option(help="Write the bad files to this CSV.")] = None,
 ) -> None:
-    """Decode every picture once and print what was found; ends with 2 when it cannot be trained on."""
+    """Decode every picture once and say what was found.
+
+    Ends with 2 when it cannot be trained on.
+    """
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress
 

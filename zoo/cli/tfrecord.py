@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zoo.cli._app import App, choice
 from zoo.cli._print import print_table
 from zoo.cli._quiet import import_tensorflow
 from zoo.data.words import pluralize
@@ -12,15 +13,17 @@ from zoo.data.words import pluralize
 if TYPE_CHECKING:
     from zoo.data.tfrecord.manifest import Shard
 
-app = typer.Typer(no_args_is_help=True, help="Pack pictures into TFRecord files; count and verify records.")
+app = App(no_args_is_help=True, help="Pack pictures into TFRecord files; count and verify records.")
 
 
-@app.command()
+@app.example("zoo tfrecord build PICTURES RECORDS --validation 0.1 --test 0.1")
 def build(
     images: Annotated[Path, typer.Argument(help="A folder with a folder for each class, or a CSV of path,label.")],
     out: Annotated[Path, typer.Argument(help="Folder for the files and manifest.json.")],
     shards: Annotated[int | None, typer.Option(min=1, help="Number of files; one for each 128 MB by default.")] = None,
-    layout: Annotated[str, typer.Option(help="Feature keys: slim, or inception (more keys, labels from 1).")] = "slim",
+    layout: Annotated[
+        str, choice("slim", "inception", help="Feature keys; inception has more, and labels from 1.")
+    ] = "slim",
     label_offset: Annotated[int | None, typer.Option(help="Stored label of the first class.")] = None,
     validation: Annotated[float, typer.Option(min=0, max=1, help="Share of a validation set.")] = 0.0,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of a test set.")] = 0.0,
@@ -31,7 +34,7 @@ def build(
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; one a CPU by default.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier build.")] = False,
 ) -> None:
-    """Scan the pictures, shuffle them and write them, as they are, to TFRecord files."""
+    """Scan pictures, shuffle them and write them to TFRecord files."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress
 
@@ -88,10 +91,11 @@ def build(
 Source = Annotated[Path, typer.Argument(help="A folder with a manifest, or a record file, pattern or folder.")]
 
 
-@app.command()
+@app.example("zoo tfrecord count RECORDS")
 def count(records: Source) -> None:
-    """Count records by their headers, against the manifest if there is one; nothing is decoded. Ends with 1 when any
-    are missing.
+    """Count records by their headers, against the manifest.
+
+    Nothing is decoded. Ends with 1 when any are missing.
     """
     from zoo.data.tfrecord.framing import count_records, expand
     from zoo.data.tfrecord.manifest import listed, missing
@@ -108,10 +112,11 @@ def count(records: Source) -> None:
     _stop_on_damage(places)
 
 
-@app.command()
+@app.example("zoo tfrecord verify RECORDS")
 def verify(records: Source) -> None:
-    """Check every CRC, and number of records and SHA-256 where there is a manifest; ends with 1 on damage. A record
-    file that the manifest does not list is checked too, and named.
+    """Check every CRC, and the manifest's counts and SHA-256.
+
+    Ends with 1 on damage. A record file that the manifest does not list is checked too, and named.
     """
     import_tensorflow()
     from zoo.data.tfrecord.framing import expand, verify_file

@@ -6,19 +6,33 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._app import App, choice
 from zoo.cli._devices import device_options
-from zoo.cli._options import PRECISIONS, NetOptions, check_numbers, parse_options
+from zoo.cli._options import (
+    OPTIMIZERS,
+    PRECISIONS,
+    PROGRESS,
+    SCHEDULES,
+    SUMMARIES,
+    NetOptions,
+    check_numbers,
+    parse_options,
+)
 from zoo.cli._recipe import recipe
 from zoo.cli._sharing import Sharing, sharing_options
 from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
 from zoo.cli._train_words import train_words, train_words_settings
 
-app = typer.Typer()
+app = App()
 
 _DATA, _HOW, _RUN, _WATCH = "Data", "Learning", "Run folder", "Watching"
 
 
-@app.command()
+@app.example(
+    "zoo train lenet5 --epochs 5 --out runs/lenet5",
+    "zoo train cifarnet --data cifar10 --data-dir DIR --batch 128",
+    "zoo train word_lm --data TEXTS --option size=small",
+)
 @device_options
 @sharing_options
 def train(
@@ -40,7 +54,7 @@ def train(
     ] = False,
     split: Annotated[
         str,
-        typer.Option(help="For digits: random, or writers (tested on other people).", rich_help_panel=_DATA),
+        choice("random", "writers", help="For digits; writers: tested on other people.", rich_help_panel=_DATA),
     ] = "random",
     validation: Annotated[
         float,
@@ -54,23 +68,23 @@ def train(
     augment: Annotated[bool, typer.Option(help="Change the training images at random.", rich_help_panel=_DATA)] = True,
     epochs: Annotated[int, typer.Option(min=1, help="Times to see every image.", rich_help_panel=_HOW)] = 30,
     batch: Annotated[int, typer.Option(min=1, help="Images a step.", rich_help_panel=_HOW)] = 32,
-    optimizer: Annotated[
-        str,
-        typer.Option(help="sgd, momentum, nesterov, rmsprop (TF-Slim's), adam, adamw or lion.", rich_help_panel=_HOW),
-    ] = "adam",
+    optimizer: Annotated[str, choice(*OPTIMIZERS, help="rmsprop is TF-Slim's.", rich_help_panel=_HOW)] = "adam",
     learning_rate: Annotated[float, typer.Option(min=0.0, help="First step size.", rich_help_panel=_HOW)] = 2e-3,
     schedule: Annotated[
         str,
-        typer.Option(
-            help="How it falls: cosine (to 0), constant, per_epoch or exponential (x 0.94 every 2 epochs, in jumps or "
-            "smoothly), polynomial (in a line to 0).",
+        choice(
+            *SCHEDULES,
+            help="How it falls: cosine (to 0), per_epoch or exponential (x 0.94 every 2 epochs, in jumps or smoothly), "
+            "polynomial (in a line to 0).",
             rich_help_panel=_HOW,
         ),
     ] = "cosine",
     warmup_steps: Annotated[
         int, typer.Option(min=0, help="Steps in which it rises from 0 first.", rich_help_panel=_HOW)
     ] = 0,
-    label_smoothing: Annotated[float, typer.Option(min=0.0, max=0.99, rich_help_panel=_HOW)] = 0.0,
+    label_smoothing: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="Share given to the other classes.", rich_help_panel=_HOW)
+    ] = 0.0,
     clip_norm: Annotated[
         float | None, typer.Option(help="Largest global norm of the gradient.", rich_help_panel=_HOW)
     ] = None,
@@ -83,7 +97,7 @@ def train(
     accumulate: Annotated[
         int, typer.Option(min=1, help="Parts to split a batch into, to save memory.", rich_help_panel=_HOW)
     ] = 1,
-    precision: Annotated[str, typer.Option(help=f"{', '.join(PRECISIONS)}.", rich_help_panel=_HOW)] = "float32",
+    precision: Annotated[str, choice(*PRECISIONS, help="Keras' policy of types.", rich_help_panel=_HOW)] = "float32",
     steps_per_call: Annotated[int, typer.Option(min=1, help="Steps run in one call.", rich_help_panel=_HOW)] = 1,
     jit_compile: Annotated[bool, typer.Option(help="Compile the step with XLA.", rich_help_panel=_HOW)] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights.", rich_help_panel=_HOW)] = 0,
@@ -124,28 +138,32 @@ def train(
         typer.Option(min=1, help="Stop after so many validations without a better one.", rich_help_panel=_WATCH),
     ] = None,
     summaries: Annotated[
-        str, typer.Option(help="For TensorBoard: none, scalars or all.", rich_help_panel=_WATCH)
+        str, choice(*SUMMARIES, help="What to write for TensorBoard.", rich_help_panel=_WATCH)
     ] = "scalars",
     profile: Annotated[
         str | None, typer.Option(help="Steps to trace with TensorFlow's profiler, as 100:110.", rich_help_panel=_WATCH)
     ] = None,
-    progress: Annotated[str, typer.Option(help="auto, bar, lines or none.", rich_help_panel=_WATCH)] = "auto",
+    progress: Annotated[
+        str, choice(*PROGRESS, help="auto: a bar on a terminal, lines elsewhere.", rich_help_panel=_WATCH)
+    ] = "auto",
     find_lr: Annotated[
         bool,
         typer.Option("--find-lr", help="Try learning rates, draw the losses, and leave.", rich_help_panel=_WATCH),
     ] = False,
-    licence: Annotated[str, typer.Option(help="Licence of the weights, for their card.")] = "not stated",
+    licence: Annotated[
+        str, typer.Option(help="Licence of the weights, for their card.", rich_help_panel=_RUN)
+    ] = "not stated",
     *,
     sharing: Sharing,
 ) -> None:
-    """Train a network and write model, metrics, TensorBoard events and curves to a run folder.
+    """Train a network and leave everything in a run folder.
+
+    That is the model, its weights with a card, metrics, TensorBoard's events and curves.
 
     A run that was killed, or stopped with Ctrl-C, goes on at the next step when the same command is given again.
     """
     options = parse_options(option)
     check_numbers(context.params)
-    if precision not in PRECISIONS:
-        raise ValueError(f"--precision is one of {', '.join(PRECISIONS)}; got {precision!r}")
     if net == "word_lm":
         given = train_words_settings(context)
         given |= {"profile": _edges(profile), "resume": "auto" if resume is None else resume}

@@ -6,20 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._app import App, choice
 from zoo.cli._inspect import inspect
 from zoo.cli._options import NetOptions, parse_options
 
-app = typer.Typer(no_args_is_help=True, help="List, fetch, verify, convert and inspect weights.")
-app.command()(inspect)
+app = App(no_args_is_help=True, help="List, fetch, verify, convert and inspect weights.")
+app.example("zoo weights inspect model.ckpt-1000 --pattern '*/weights'")(inspect)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command("list")
+@app.example("zoo weights list 'inception*'", name="list")
 def list_weights(
     pattern: Annotated[str, typer.Argument(help="A glob, such as 'inception*'.")] = "*", as_json: AsJson = False
 ) -> None:
-    """List published weights: where they are, how large, how accurate, and whether they are here already."""
+    """List published weights: how large, how accurate, and if here."""
     from zoo.cli._print import print_table
     from zoo.weights.download import cache_folder
     from zoo.weights.sources import list_sources
@@ -50,11 +51,14 @@ def list_weights(
     )
 
 
-@app.command()
+@app.example("zoo weights fetch inception_v3_torchvision")
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from 'zoo weights list'.")],
 ) -> None:
-    """Download published weights into the cache (ZOO_HOME), check them, and print their paths."""
+    """Download published weights into the cache and check them.
+
+    The cache is the folder that ZOO_HOME names. Their paths are printed.
+    """
     from zoo.weights.download import fetch as fetch_weights
     from zoo.weights.sources import get_source
 
@@ -62,9 +66,12 @@ def fetch(
         typer.echo(fetch_weights(source))
 
 
-@app.command()
+@app.example("zoo weights verify")
 def verify() -> None:
-    """Hash every file in the cache again; ends with 1 when one is not what it was."""
+    """Hash every file in the cache again.
+
+    Ends with 1 when one is not what it was.
+    """
     from zoo.weights.download import cache_folder
     from zoo.weights.download import verify as verify_weights
 
@@ -77,16 +84,24 @@ def verify() -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.example(
+    "zoo weights convert inception_v3.ckpt inception_v3.safetensors --net inception_v3",
+    "zoo weights convert model.pth model.weights.h5 --net densenet121 --to keras",
+)
 def convert(
     source: Annotated[str, typer.Argument(help="Weights in any format, or a name from 'zoo weights list'.")],
     target: Annotated[Path, typer.Argument(help=".safetensors, .ckpt, .weights.h5, .h5 or .keras.")],
     net: Annotated[str, typer.Option(help="The network the weights are for.")] = "inception_v3",
-    to: Annotated[str | None, typer.Option(help="zoo, slim, keras or torchvision; by the ending if not given.")] = None,
+    to: Annotated[
+        str | None, choice("zoo", "slim", "keras", "torchvision", help="Layout; by the ending if not given.")
+    ] = None,
     option: NetOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Convert weights from any format to another; says what was loaded and what was left out."""
+    """Convert weights from any format to another.
+
+    It says what was loaded and what was left out.
+    """
     from zoo.cli._quiet import import_tensorflow
 
     import_tensorflow()
