@@ -98,6 +98,34 @@ def test_a_changed_configuration_is_shown_and_refused(tmp_path, caplog):
         train(tmp_path, fit={"resume": False})
 
 
+def test_a_complete_run_changes_nothing_whatever_is_accepted(tmp_path, caplog, capsys):
+    data = make_data()
+    fit = {"validation": data, "recipe": "first", "summaries": "scalars"}
+    train(tmp_path, fit=fit)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for again in (fit, {**fit, "accept_changes": True, "recipe": "second", "progress": "lines"}):
+        changed = {"learning_rate": 0.2, "clip_norm": 1.0} if again.get("accept_changes") else {}
+        _, history = train(tmp_path, fit=again, **changed)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        assert (history.first_step, history.step, history.stopped) == (20, 20, "complete")
+        assert history.segments == [{"from_step": 0, "changes": [], "recipe": "first"}]
+    assert "it is complete, so the changes change nothing" in capsys.readouterr().err
+
+
+def test_the_segments_that_made_the_weights_are_kept(tmp_path):
+    def go(epochs, recipe, rate, **fit):
+        more = {"accept_changes": True, "epochs": epochs, "recipe": recipe, **fit}
+        return train(tmp_path, fit=more, learning_rate=rate)[1].segments
+
+    go(1, "a", 0.1)
+    assert go(2, "longer", 0.1) == [{"from_step": 0, "changes": [], "recipe": "longer"}]
+    second = {"from_step": 10, "changes": ["learning_rate: 0.1 -> 0.2"], "recipe": "b"}
+    assert go(3, "b", 0.2) == [{"from_step": 0, "changes": [], "recipe": "longer"}, second]
+    assert go(4, "b", 0.2)[1:] == [second]
+    state = read_checkpoint(tmp_path / "model.ckpt-20").state
+    assert [one["recipe"] for one in state["segments"]] == ["longer", "b"]
+
+
 def test_another_model_is_one_error_with_all_names(tmp_path):
     train(tmp_path)
     other = keras.Sequential([keras.Input((6,)), keras.layers.Dense(9), keras.layers.Dense(3)])

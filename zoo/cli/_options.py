@@ -2,7 +2,7 @@
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +34,17 @@ def check_numbers(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"--{name.replace('_', '-')} must be a finite number, received {value}")
+
+
+def given_options(context: typer.Context) -> set[str]:
+    """Returns the names of the parameters that were given on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def flags(names: Iterable[str]) -> str:
+    """Words parameters as the options of the command line: ``--data-dir, --batch``."""
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def parse_options(words: Sequence[str] | None) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from zoo.cli._options import flags, given_options
 from zoo.cli._sharing import Sharing
 
 BASELINE_ORDER = 3
@@ -28,7 +29,7 @@ _FIT = (
 )
 _OWN = ("epochs", "batch", "learning_rate", "precision", "steps_per_call", "deterministic")
 _FIXED = (
-    "data_dir", "download", "split", "validation", "augment", "optimizer", "schedule", "warmup_steps",
+    "data_dir", "download", "split", "on_damage", "validation", "augment", "optimizer", "schedule", "warmup_steps",
     "label_smoothing", "clip_norm", "averages", "train_only", "accumulate", "jit_compile", "validate_every",
     "patience", "find_lr", "licence",
 )  # fmt: skip
@@ -46,21 +47,16 @@ def train_words_settings(context: typer.Context) -> dict[str, Any]:
     Raises:
         ValueError: No ``--data`` was given, or a setting that word_lm does not take.
     """
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    given = given_options(context)
     if "data" not in given:
         raise ValueError("zoo train word_lm needs --data DIR: a folder with ptb.train.txt and so on, or any .txt files")
     fixed = [name for name in _FIXED if name in given]
     if fixed:
         raise ValueError(
-            f"zoo train word_lm takes no {_flags(fixed)}: the recipe of its size says how it learns. It takes "
-            f"{_flags((*_OWN, *_FIT))}; for more use the Trainer in Python"
+            f"zoo train word_lm takes no {flags(fixed)}: the recipe of its size says how it learns. It takes "
+            f"{flags((*_OWN, *_FIT))}; for more use the Trainer in Python"
         )
     return {name: context.params[name] for name in (*_OWN, *_FIT) if name in given}
-
-
-def _flags(names: Iterable[str]) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def train_words(

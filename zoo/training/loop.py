@@ -82,13 +82,28 @@ class Loop:
                 self.interrupts, self.watch = interrupts, watch
                 self.folder.announce(watch)
                 self.callbacks.on_train_begin()
-                self._loop(lines)
-                self._finish()
+                first = self.step
+                if self.folder.complete:
+                    self.has_ended()
+                else:
+                    self._loop(lines)
+                    self._finish()
+                self._take_best()
         finally:
             self.folder.close()
         self.trainer.position = (self.feed.epoch, self.feed.batch)
         self.callbacks.on_train_end(self.results)
-        return History(lines, self.monitor.best_step, self.monitor.best, self.stopped, self.step)
+        end = (self.monitor.best_step if self.options.restore_best else None) or self.step
+        segments = [one for one in self.folder.segments if not one["from_step"] or one["from_step"] < end]
+        return History(
+            lines,
+            self.monitor.best_step,
+            self.monitor.best,
+            self.stopped,
+            self.step,
+            first_step=first,
+            segments=segments,
+        )
 
     def _check_options(self) -> None:
         """Refuses what would be noticed late, before anything is written."""
@@ -106,7 +121,7 @@ class Loop:
         self.lines = lines
         while True:
             self._boundary()
-            if self._done():
+            if self.has_ended():
                 return
             if self.feed.batch == 0 and not self.epoch_sums.steps:
                 self.callbacks.on_epoch_begin(self.feed.epoch)
@@ -210,7 +225,12 @@ class Loop:
         if (due or self.last["validation"] == self.step == self.monitor.best_step) and self.last["save"] != self.step:
             self._save()
 
-    def _done(self) -> bool:
+    def is_written(self) -> bool:
+        """Whether the log line and the validation of this step are in the journal."""
+        return self.step == self.last["log"] and (self.tests is None or self.step == self.last["validation"])
+
+    def has_ended(self) -> bool:
+        """Whether the run has its length or is to stop; `stopped` then says why."""
         steps, epochs = self.options.steps, self.options.epochs
         if self.monitor.exhausted:
             self.stopped = "early stopping"
@@ -329,6 +349,9 @@ class Loop:
         if self.last["save"] != self.step:
             self._save(wait=True)
         self.folder.wait()
+
+    def _take_best(self) -> None:
+        """Ends with the weights of the best validation."""
         if not self.options.restore_best or self.monitor.best_step is None:
             return
         best = self.folder.best_arrays() if self.folder.checkpoints is not None else self._best_weights

@@ -35,7 +35,8 @@ class RunOptions:
         restore_best: end with the best model's weights instead of the last's.
         folder: run folder for checkpoints, metrics.jsonl and summaries; None keeps nothing.
         resume: ``auto`` or True go on with the run that the folder holds, if any; False refuses one.
-        accept_changes: go on although the configuration has changed.
+        accept_changes: go on although the configuration has changed; a complete run stays as it is.
+        recipe: words that make this run, as a command; kept with the segments of the run, see `History`.
         checkpoint_steps: steps between checkpoints.
         checkpoint_minutes: minutes between checkpoints.
         keep: how many of the newest checkpoints stay.
@@ -64,6 +65,7 @@ class RunOptions:
     folder: str | Path | None = None
     resume: bool | str = "auto"
     accept_changes: bool = False
+    recipe: str | None = None
     checkpoint_steps: int | None = None
     checkpoint_minutes: float | None = 10.0
     keep: int = 5
@@ -111,6 +113,9 @@ class History:
         best: its monitored value.
         stopped: why it ended: ``complete``, ``early stopping`` or ``callback``.
         step: steps done.
+        first_step: steps that were done before this process; as many as `step` where it found the run complete.
+        segments: what made the weights: ``from_step``, ``recipe`` and the ``changes`` that were accepted there. One for
+            a run whose configuration never changed. A change accepted by a complete run is none: nothing was trained.
     """
 
     lines: list[dict[str, Any]]
@@ -118,6 +123,8 @@ class History:
     best: float | None
     stopped: str
     step: int
+    first_step: int = 0
+    segments: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass

@@ -47,6 +47,8 @@ class RunFolder:
         self.checkpoints: Checkpoints | None = None
         self.journal: Journal | None = None
         self.config = self._config()
+        self.segments: list[dict[str, Any]] = [{"from_step": 0, "changes": [], "recipe": run.recipe}]
+        self.complete = False
         self.run_id, self._story = uuid.uuid4().hex[:12], ""
         self._lock: TextIO | None = None
         self._profiling = False
@@ -98,6 +100,8 @@ class RunFolder:
                 )
             self._resume(found)
             lines = self.journal.cut(self.loop.step)
+            if self.complete:
+                return lines
         replace_text(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
         self.summaries.start(self.loop.step, self.config)
         if self.summaries.level == "all" and self.loop.step == 0:
@@ -114,7 +118,7 @@ class RunFolder:
         """Saves a checkpoint, if there is a folder."""
         if self.checkpoints is not None:
             versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
-            more = {"config": self.config, "run": self.run_id, "versions": versions}
+            more = {"config": self.config, "segments": self.segments, "run": self.run_id, "versions": versions}
             self.checkpoints.save(variables, {**state, **more}, wait=wait)
             self.summaries.flush()
 
@@ -212,13 +216,26 @@ class RunFolder:
         assign(variables_of(loop.engine), found.arrays, found.path)
         loop.restore(state)
         self.run_id = state["run"]
+        ended = loop.has_ended()
+        self.complete = ended and (bool(changes) or loop.is_written())
+        self.segments = [dict(one) for one in state.get("segments", [{**self.segments[0], "recipe": None}])]
+        if self.complete:
+            self.config = state["config"]
+        elif changes:
+            if self.segments[-1]["from_step"] == loop.step:
+                self.segments.pop()  # it made nothing
+            more = changes if self.segments else []
+            self.segments.append({"from_step": loop.step, "changes": more, "recipe": self.options.recipe})
+        elif self.options.recipe is not None:
+            self.segments[-1]["recipe"] = self.options.recipe
         epoch, batch, batches = loop.feed.epoch, loop.feed.batch, loop.feed.batches
         where = f"epoch {epoch + 1}, batch {batch + 1}{f' of {batches}' if batches else ''}"
         ago = duration(max(0.0, time.time() - state["time"]))
         self._story = f"{self.path} holds this run at step {loop.step}, saved {ago} ago in {found.path.name}: "
-        ended = loop.options.steps is not None and loop.step >= loop.options.steps
-        ended = ended or (loop.options.epochs is not None and epoch >= loop.options.epochs)
-        self._story += "it is complete" if ended else f"going on at step {loop.step + 1} ({where})"
+        if not ended:
+            self._story += f"going on at step {loop.step + 1} ({where})"
+        else:
+            self._story += "it is complete" + (", so the changes change nothing" if changes else "")
 
     def _config(self) -> dict[str, Any]:
         feed, run = self.loop.feed, self.options
