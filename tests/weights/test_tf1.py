@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saver_pb2
 
+from zoo.weights import load
 from zoo.weights.names import name_matches, named_variables, select_names
 from zoo.weights.tf1 import CheckpointNamesError, read_tf1, restore_tf1, save_tf1, tf1_format
 
@@ -49,7 +50,26 @@ def test_v2_opens_by_any_of_its_files(tmp_path):
     assert path.endswith("model.ckpt-12")
     assert read_tf1(path + ".index")["global_step"] == 12
     assert read_tf1(path + ".data-00000-of-00001")["global_step"].dtype == np.int64
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model.ckpt-12.data-00000-of-00001", "model.ckpt-12.index"]
+    files = ["checkpoint", "model.ckpt-12.data-00000-of-00001", "model.ckpt-12.index"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == files
+
+
+def test_a_folder_means_what_was_saved_last(tmp_path, variables):
+    folder = tmp_path / "run"
+    for step in (3, 12):
+        save_tf1({name: value + step for name, value in VALUES.items()}, folder / "model.ckpt", step=step)
+    moved = folder.rename(tmp_path / "moved")  # the names in it are relative
+    assert tf.train.latest_checkpoint(moved) == str(moved / "model.ckpt-12")
+    listed = tf.train.get_checkpoint_state(moved).all_model_checkpoint_paths
+    assert list(listed) == [str(moved / "model.ckpt-3"), str(moved / "model.ckpt-12")]
+    assert restore_tf1(variables, moved) == list(VALUES)
+    np.testing.assert_array_equal(variables["Net/conv1/biases"], VALUES["Net/conv1/biases"] + 12)
+    assert load(variables, moved).loaded == list(VALUES)
+    (moved / "model.ckpt-12.index").unlink()
+    save_tf1(VALUES, moved / "model.ckpt-3")
+    assert list(tf.train.get_checkpoint_state(moved).all_model_checkpoint_paths) == [str(moved / "model.ckpt-3")]
+    with pytest.raises(ValueError, match="the prefix of the files"):
+        save_tf1(VALUES, moved / "checkpoint")
 
 
 def test_tf1_saver_restores_what_zoo_wrote(tmp_path, variables):

@@ -138,6 +138,8 @@ def save_tf1(
 ) -> str:
     """Writes a TF1 checkpoint in V2 format that `tf.compat.v1.train.Saver` restores.
 
+    The folder's `checkpoint` file names it as the newest, as Saver's does: the folder can be given in its place.
+
     Args:
         source: a built model, or a mapping of name to variable or array.
         path: prefix of the files to write; an existing checkpoint of that name is replaced.
@@ -150,8 +152,12 @@ def save_tf1(
         The prefix written.
 
     Raises:
-        ValueError: nothing to save, a map matches nothing, or two variables get one name.
+        ValueError: nothing to save, a map matches nothing, or two variables get one name; or the prefix is the name of
+            the `checkpoint` file itself.
     """
+    prefix = os.fspath(path)
+    if os.path.basename(prefix) in ("", "checkpoint"):
+        raise ValueError(f"path is the prefix of the files to write, such as DIR/model.ckpt. Received: {prefix!r}")
     variables = named_variables(source)
     if not variables:
         raise ValueError("nothing to save: the mapping is empty")
@@ -161,7 +167,6 @@ def save_tf1(
         raise ValueError(
             f"name_map gives {len(variables)} variables only {len(values)} different names; make it unique"
         )
-    prefix = os.fspath(path)
     if step is not None:
         prefix = f"{prefix}-{step}"
         values["global_step"] = tf.constant(step, tf.int64)
@@ -185,7 +190,17 @@ def save_tf1(
     finally:
         for left in glob.glob(glob.escape(temporary) + "*"):
             os.unlink(left)
+    _name_newest(prefix)
     return prefix
+
+
+def _name_newest(prefix: str) -> None:
+    """Writes the `checkpoint` file: relative names, so that the folder can be moved; those listed stay, if there."""
+    folder, newest = os.path.split(os.path.abspath(prefix))
+    state = tf.train.get_checkpoint_state(folder)
+    listed = [] if state is None else [os.path.relpath(path, folder) for path in state.all_model_checkpoint_paths]
+    others = [name for name in listed if name != newest and tf1_format(os.path.join(folder, name))]
+    tf.__internal__.train.update_checkpoint_state(folder, newest, [*others, newest], save_relative_paths=True)
 
 
 def restore_tf1(
