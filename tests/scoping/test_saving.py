@@ -104,10 +104,23 @@ def test_weights_h5_is_a_tree_of_scopes(tmp_path):
     other.load_weights(tmp_path / "m.weights.h5")
     np.testing.assert_array_equal(other(X), model(X))
     smaller = zoo.Model(tiny, units=2, input_shape=(3,), seed=2)
-    with pytest.raises(ValueError, match="fc2"):
+    with pytest.raises(ValueError, match=r"fc2/weights is \(8, 2\) in the model and \(8, 4\) in the file; Tiny/fc2/b"):
         smaller.load_weights(tmp_path / "m.weights.h5")
+    deeper = zoo.Model(lambda x, *, is_training=False: tiny(zoo.layers.fully_connected(x, 3)), input_shape=(3,))
+    with pytest.raises(ValueError, match=r"Missing: \['biases', 'weights'\]"):
+        deeper.load_weights(tmp_path / "m.weights.h5")
     smaller.load_weights(tmp_path / "m.weights.h5", skip_mismatch=True)
     np.testing.assert_array_equal(smaller.variable("fc1/weights"), model.variable("fc1/weights"))
+
+
+def test_the_legacy_format_is_refused_before_anything_is_written(tmp_path):
+    model = compiled(zoo.Model(tiny, input_shape=(3,)))
+    for name in ("m.h5", "m.hdf5"):
+        with pytest.raises(ValueError, match=r"nothing could read it .*m.h.* Write model.save\('NAME.keras'\)"):
+            model.save(tmp_path / name)
+    with pytest.raises(ValueError, match="nothing could read it"):
+        model.fit(X, Y, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(tmp_path / "best.h5")])
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_inside_a_functional_model(tmp_path):

@@ -19,6 +19,8 @@ class Scope(keras.layers.Layer):
     `trainable = False` freezes it, at any time: also after `compile`.
     """
 
+    misfit = ""  # what the last file loaded into it did not have; see `load_named`
+
     def __init__(self, name: str, path: str, model: Model) -> None:
         super().__init__(name=name, autocast=False, dtype=model.dtype_policy)
         self.path_name = path
@@ -75,20 +77,36 @@ def load_named(layer: Any, store: Any, scope: str) -> None:
       ValueError: Names or shapes in the file are not the layer's.
     """
     own = {w.name: w for w in [*layer._trainable_variables, *layer._non_trainable_variables]}
-    if set(store.keys()) != set(own):
-        raise ValueError(
-            f"The file must hold the variables of scope {scope!r}. Missing: {sorted(set(own) - set(store.keys()))}, "
-            f"unexpected: "
-            f"{sorted(set(store.keys()) - set(own))}. Build the model with the options it was saved with."
-        )
+    # Keras comes again to a layer that failed, by a path that the file does not have, and reports what it hears last
+    again = layer.misfit and not store.keys()
+    misfit = layer.misfit if again else _misfit(own, store, scope)
+    layer.misfit = "" if again else misfit
+    if misfit:
+        raise ValueError(misfit)
     for name, weight in own.items():
-        if tuple(store[name].shape) != tuple(weight.shape):
-            raise ValueError(
-                f"Variable {scope}/{name} has shape {tuple(weight.shape)} in the model and "
-                f"{tuple(store[name].shape)} in the file. "
-                "Build the model with the options it was saved with, or pass skip_mismatch=True."
-            )
         weight.assign(store[name])
+
+
+def _misfit(own: dict[str, Any], store: Any, scope: str) -> str:
+    """Words what keeps a file's variables from being a scope's; empty when they fit."""
+    missing, unexpected = sorted(set(own) - set(store.keys())), sorted(set(store.keys()) - set(own))
+    if missing or unexpected:
+        return (
+            f"The file must hold the variables of scope {scope!r}. Missing: {missing}, unexpected: {unexpected}. "
+            "Build the model with the options it was saved with."
+        )
+    shapes = {name: (tuple(weight.shape), tuple(store[name].shape)) for name, weight in own.items()}
+    other = [
+        f"{scope}/{name} is {mine} in the model and {theirs} in the file"
+        for name, (mine, theirs) in shapes.items()
+        if mine != theirs
+    ]
+    if not other:
+        return ""
+    return (
+        f"Variables have other shapes than the file's: {'; '.join(other)}. Build the model with the options it was "
+        "saved with, or pass skip_mismatch=True, which leaves them as they are."
+    )
 
 
 def aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:

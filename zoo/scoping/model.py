@@ -68,6 +68,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
       TypeError: `network` cannot be called, or does not take one of the options.
     """
 
+    misfit = ""  # see `load_named`
     towers: Any = None  # a `zoo.parallel.Towers` that calls of the model are spread over
 
     def __init__(

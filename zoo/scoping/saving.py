@@ -71,6 +71,32 @@ class SavingMixin:
         self.book.card = dict(values)
         self.book.range_checked = False  # other weights may expect another range
 
+    def save(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Writes the model to a `.keras` file, as Keras does.
+
+        Raises:
+          ValueError: A file name that ends in `.h5`: Keras' legacy format cannot name a model of another class, so that
+            nothing reads it back.
+        """
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(
+                "A zoo.Model is saved as a .keras file: nothing could read it from Keras' legacy .h5 format. "
+                f"Received: {str(filepath)!r}. Write model.save('NAME.keras'), model.save_weights('NAME.weights.h5') "
+                "for the variables alone, or zoo.weights.save(model, 'NAME.h5') for keras.applications' own layout."
+            )
+        keras.Model.save(self, filepath, *args, **kwargs)
+
+    @property
+    def _default_save_signature(self: Any) -> Any:
+        """What `tf.saved_model.save` makes `serving_default` of: a call in inference, on the inputs built for."""
+        self._need_built()
+
+        @tf.function(input_signature=(self.book.input_specs,), autograph=False)
+        def serving_default(inputs: Any) -> Any:
+            return self(inputs, training=False)
+
+        return serving_default
+
     def export(self: Any, filepath: Any, *args: Any, input_signature: Any = None, **kwargs: Any) -> Any:
         """Writes a SavedModel (or another of Keras' formats) for inference; the inputs are those the model was
         built for.
