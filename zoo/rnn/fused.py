@@ -70,6 +70,10 @@ def lstm(
         (last_c, last_h), kept = scan(forward, (tf.cast(c, high), h), [z_x, *marks], specs, unroll)
         outputs = stacked(kept[0])
         gates = kept[1:]
+        # A SavedModel keeps the gradient as a function of its own, which can take tensors but no TensorArrays; where
+        # nobody asks for them, as in training, TensorFlow drops these copies.
+        graph = tf.compat.v1.get_default_graph()
+        as_tensors = gates if unroll else [stacked(column) for column in gates]
 
         def gradient(d_outputs: Any, d_c: Any, d_h: Any) -> tuple[Any, ...]:
             # Turned once, because a product with few rows is slower on a transposed matrix; without ensure_shape
@@ -102,7 +106,8 @@ def lstm(
                 return (before_c, before_h), (d_z,)
 
             carry = (tf.cast(d_c, high), d_h)
-            columns = [d_outputs, *gates, *marks]
+            same_graph = tf.compat.v1.get_default_graph() is graph
+            columns = [d_outputs, *(gates if same_graph else as_tensors), *marks]
             (d_c, d_h), (d_z,) = scan(backward, carry, columns, [(low, 4 * units)], unroll, reverse=True)
             d_z = tf.reshape(joined(d_z), [-1, 4 * units])
             # past the end d_z is 0, so that the outputs, which are 0 there, serve for h
