@@ -55,6 +55,21 @@ def test_keras_fit_is_that_of_one_device(case):
         np.testing.assert_allclose(found[1][name], value, rtol=1e-7, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.parametrize("words", [None, 9], ids=["features", "words"])
+def test_keras_fit_takes_sequences_without_lengths_as_one_device_does(words):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=[4, 3, 2]).astype(np.float32) if words is None else rng.integers(0, words, [4, 3])
+    options = {"num_classes": 4, "width": 2, "vocab_size": words, "hidden": 3, "bidirectional": False, "seed": 1}
+    found = []
+    mirrored = zoo.multi_gpu("sequence_tagger", devices=CPUS[:2], strategy="mirrored", **options)
+    for model in (zoo.sequence_tagger(**options), mirrored):
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+        model.fit(x, np.ones([4, 3]), batch_size=4, shuffle=False, verbose=0)
+        found.append({name: np.array(model.variable(name)) for name in model.variable_names})
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize("strategy", ["towers", "mirrored"])
 @pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=[IDS[0], IDS[7]])
 def test_optimizers_made_anywhere(case, strategy, tmp_path):

@@ -92,13 +92,22 @@ def _for_keras(model: Model) -> Model:
     def build_here(iterator: Any = None, data_batch: Any = None) -> None:
         if data_batch is not None:
             inputs, *others = data_batch if isinstance(data_batch, tuple) else (data_batch,)
-            pairs = zip(tf.nest.flatten(inputs), tf.nest.flatten(model.book.input_specs), strict=True)
-            cast = [tf.cast(value, spec.dtype) for value, spec in pairs]
-            data_batch = (tf.nest.pack_sequence_as(inputs, cast), *others)
+            data_batch = (_of_built_types(inputs, model.book.input_specs), *others)
         build(iterator=iterator, data_batch=data_batch)
 
     model.compile, model._symbolic_build = compile_here, build_here
     return model
+
+
+def _of_built_types(inputs: Any, specs: Any) -> Any:
+    """Casts inputs to the types that the model was built for: place by place, or by rank where a network also takes
+    another structure (a sequence without its lengths).
+    """
+    try:
+        return tf.nest.map_structure(lambda value, spec: tf.cast(value, spec.dtype), inputs, specs)
+    except (TypeError, ValueError):
+        of_rank = {spec.shape.rank: spec.dtype for spec in tf.nest.flatten(specs)}
+        return tf.nest.map_structure(lambda value: tf.cast(value, of_rank.get(len(value.shape), value.dtype)), inputs)
 
 
 def _rows(parts: Sequence[Any], sizes: Sequence[Any]) -> Any:
