@@ -251,7 +251,7 @@ def test_networks_compose():
         (np.zeros((2, 32, 32, 1)), {"variant": "original", "pooling": "max"}, "options of the dense variant"),
         (np.zeros((2, 32, 32, 1)), {"variant": "original", "num_classes": 11}, "10 digits; got num_classes=11"),
         (np.zeros((2, 32, 32, 1)), {"pooling": "median"}, "pooling is one of max, average; got 'median'"),
-        (np.zeros((2, 32, 32, 1)), {"activation": "elu"}, "activation is one of relu, tanh, scaled_tanh"),
+        (np.zeros((2, 32, 32, 1)), {"activation": "elo"}, "the activation .elo. is no name that Keras knows"),
         (np.zeros((2, 32, 32, 1)), {"num_classes": 0}, "num_classes is at least 1"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict | str) else str(value.shape),

@@ -70,7 +70,7 @@ def batch_norm(
       center: add `beta`, default True.
       scale: multiply by `gamma`, default False.
       epsilon: added to the variance, default 0.001.
-      activation_fn: function of the result, default None.
+      activation_fn: function of the result, or Keras' name of one; default None.
       param_initializers: dictionary for "beta", "gamma", "moving_mean" and "moving_variance".
       param_regularizers: dictionary for "beta" and "gamma".
       updates_collections: where the updates go in a TF1 graph, default UPDATE_OPS; None runs them with the layer.
@@ -103,6 +103,7 @@ def batch_norm(
     Source: Ioffe and Szegedy 2015, algorithm 1; Ioffe 2017, algorithm 1 (renorm); TF-Slim's `batch_norm`.
     """
     inputs = parts.float_tensor(inputs, "batch_norm")
+    activate = parts.functions(activation_fn, None, "batch_norm")
     axis, rank = parts.channel_axis(data_format, "batch_norm"), inputs.shape.rank
     if rank is None or rank < 2:
         rule = "undefined rank" if rank is None else f"shape {inputs.shape}"
@@ -170,8 +171,8 @@ def batch_norm(
             outputs = _deliver(outputs, updates, updates_collections)
         if recompute and training and kernel and axis == 3 and outputs is normalized:
             again.mark(outputs, _normalize_again(inputs, variables, mean, variance, epsilon))
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
+        if activate is not None:
+            outputs = activate(outputs)
         return parts.collect(outputs_collections, opened.name, outputs)
 
 

@@ -83,11 +83,11 @@ def conv2d(
       padding: "SAME" (default), "VALID", a number of zeros, (height, width), or ((top, bottom), (left, right)).
       data_format: "NHWC" (default) or "NCHW".
       rate: distance between the kernel's taps, default 1; other rates need stride 1.
-      activation_fn: default ReLU; None for a linear layer.
+      activation_fn: function, or Keras' name of one; default ReLU; None for a linear layer.
       normalizer_fn: applied instead of biases, for example `batch_norm`.
       normalizer_params: keyword arguments of the normalizer.
-      weights_initializer: default Glorot's uniform.
-      weights_regularizer: penalty of the weights.
+      weights_initializer: of the weights, or Keras' name of one ("he_normal"); default Glorot's uniform.
+      weights_regularizer: penalty of the weights, or Keras' name of one ("l2").
       biases_initializer: default zeros; None for no biases.
       biases_regularizer: penalty of the biases.
       reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
@@ -107,6 +107,7 @@ def conv2d(
     Source: TF-Slim's `conv2d`; groups and explicit padding are additions.
     """
     inputs = parts.float_tensor(inputs, "conv2d")
+    activate = parts.functions(activation_fn, normalizer_fn, "conv2d")
     axis = parts.channel_axis(data_format, "conv2d")
     shape = parts.image_shape(inputs, "conv2d")
     channels = parts.channels_of(shape, axis, "conv2d")
@@ -132,7 +133,7 @@ def conv2d(
             _convolve(inputs, weights, strides, rates, padding, explicit, layout, groups),
             num_outputs,
             layout,
-            activation_fn,
+            activate,
             normalizer_fn,
             normalizer_params,
             biases_initializer,

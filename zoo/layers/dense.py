@@ -37,11 +37,11 @@ def fully_connected(
     Args:
       inputs: [N, ..., C], rank 2 or more.
       num_outputs: number of units.
-      activation_fn: default ReLU; None for a linear layer.
+      activation_fn: function, or Keras' name of one; default ReLU; None for a linear layer.
       normalizer_fn: applied instead of biases, for example `batch_norm`.
       normalizer_params: keyword arguments of the normalizer.
-      weights_initializer: default Glorot's uniform.
-      weights_regularizer: penalty of the weights.
+      weights_initializer: of the weights, or Keras' name of one ("he_normal"); default Glorot's uniform.
+      weights_regularizer: penalty of the weights, or Keras' name of one ("l2").
       biases_initializer: default zeros; None for no biases.
       biases_regularizer: penalty of the biases.
       reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
@@ -59,6 +59,7 @@ def fully_connected(
     Source: TF-Slim's `fully_connected`.
     """
     inputs = parts.float_tensor(inputs, "fully_connected")
+    activate = parts.functions(activation_fn, normalizer_fn, "fully_connected")
     num_outputs = parts.integer(num_outputs, "num_outputs", "fully_connected")
     shape = inputs.shape
     if shape.rank is None or shape.rank < 2:
@@ -83,7 +84,7 @@ def fully_connected(
             outputs,
             num_outputs,
             "NHWC",
-            activation_fn,
+            activate,
             normalizer_fn,
             normalizer_params,
             biases_initializer,

@@ -35,7 +35,7 @@ def layer_norm(
       inputs: [N, ...].
       center: add `beta`, default True.
       scale: multiply by `gamma`, default True.
-      activation_fn: function of the result, default None.
+      activation_fn: function of the result, or Keras' name of one; default None.
       reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
       variables_collections: collections for the variables, or a dictionary of them by variable name.
       outputs_collections: collections for the output.
@@ -53,6 +53,7 @@ def layer_norm(
     Source: Ba, Kiros and Hinton 2016, equations 3 and 4; TF-Slim's `layer_norm`.
     """
     inputs = parts.float_tensor(inputs, "layer_norm")
+    activate = parts.functions(activation_fn, None, "layer_norm")
     rank = inputs.shape.rank
     if rank is None:
         raise ValueError("layer_norm needs inputs of known rank, got an unknown shape: use tf.ensure_shape")
@@ -74,8 +75,8 @@ def layer_norm(
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.cast(tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon), inputs.dtype)
         outputs.set_shape(inputs.shape)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
+        if activate is not None:
+            outputs = activate(outputs)
         return parts.collect(outputs_collections, opened.name, outputs)
 
 
@@ -110,7 +111,7 @@ def group_norm(
       center: add `beta`, default True.
       scale: multiply by `gamma`, default True.
       epsilon: added to the variance, default 1e-6.
-      activation_fn: function of the result, default None.
+      activation_fn: function of the result, or Keras' name of one; default None.
       param_initializers: dictionary for "beta" and "gamma".
       reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
       variables_collections: collections for the variables, or a dictionary of them by variable name.
@@ -128,6 +129,7 @@ def group_norm(
     Source: Wu and He 2018, equations 1 to 3; TF-Slim's `group_norm`.
     """
     inputs = parts.float_tensor(inputs, "group_norm")
+    activate = parts.functions(activation_fn, None, "group_norm")
     rank = inputs.shape.rank
     if rank is None:
         raise ValueError("group_norm needs inputs of known rank, got an unknown shape: use tf.ensure_shape")
@@ -161,8 +163,8 @@ def group_norm(
         outputs = tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon)
         outputs = tf.cast(tf.reshape(outputs, sizes), inputs.dtype)
         outputs.set_shape(inputs.shape)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
+        if activate is not None:
+            outputs = activate(outputs)
         return parts.collect(outputs_collections, opened.name, outputs)
 
 

@@ -11,11 +11,12 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.layers import again
+from zoo.scoping import keras_names
 from zoo.scoping.features import PREPARE
 
-Activation = Callable[[tf.Tensor], tf.Tensor] | None
-Initializer = Callable[..., Any] | None
-Regularizer = Callable[[Any], tf.Tensor | None] | None
+Activation = keras_names.Activation
+Initializer = keras_names.Initializer
+Regularizer = keras_names.Regularizer
 Collections = str | Iterable[str] | None
 VariablesCollections = Iterable[str] | Mapping[str, Any] | None
 
@@ -100,6 +101,15 @@ def integer(value: Any, what: str, layer: str) -> int:
     return int(value)
 
 
+def functions(activation_fn: Any, normalizer_fn: Any, layer: str) -> Callable[[Any], Any] | None:
+    """Returns a layer's activation, by Keras' name too; refuses a normalizer that is no function."""
+    if normalizer_fn is not None and (not callable(normalizer_fn) or type(normalizer_fn) is type):
+        raise TypeError(
+            f"{layer}: normalizer_fn is a function such as zoo.layers.batch_norm, or None, got {normalizer_fn!r}"
+        )
+    return keras_names.activation(activation_fn, layer)
+
+
 def without_gpu() -> bool:
     """Says whether only CPU kernels are there; they know NHWC alone."""
     return not tf.config.get_visible_devices("GPU")
@@ -159,7 +169,7 @@ def finish(
     outputs: tf.Tensor,
     channels: int,
     data_format: str,
-    activation_fn: Activation,
+    activation_fn: Callable[[Any], Any] | None,
     normalizer_fn: Callable[..., tf.Tensor] | None,
     normalizer_params: Mapping[str, Any] | None,
     biases_initializer: Initializer,

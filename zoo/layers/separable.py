@@ -51,12 +51,12 @@ def separable_conv2d(
       padding: "SAME" (default), "VALID" or explicit, as in `conv2d`.
       data_format: "NHWC" (default) or "NCHW".
       rate: distance between the kernel's taps, default 1; other rates need stride 1.
-      activation_fn: default ReLU; None for a linear layer.
+      activation_fn: function, or Keras' name of one; default ReLU; None for a linear layer.
       normalizer_fn: applied instead of biases, for example `batch_norm`.
       normalizer_params: keyword arguments of the normalizer.
-      weights_initializer: of the depthwise weights, default Glorot's uniform.
+      weights_initializer: of the depthwise weights, or Keras' name of one; default Glorot's uniform.
       pointwise_initializer: of the pointwise weights, default the same.
-      weights_regularizer: penalty of both.
+      weights_regularizer: penalty of both, or Keras' name of one ("l2").
       biases_initializer: default zeros; None for no biases.
       biases_regularizer: penalty of the biases.
       reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
@@ -76,6 +76,7 @@ def separable_conv2d(
     """
     layer = "separable_conv2d"
     inputs = parts.float_tensor(inputs, layer)
+    activate = parts.functions(activation_fn, normalizer_fn, layer)
     axis = parts.channel_axis(data_format, layer)
     shape = parts.image_shape(inputs, layer)
     channels = parts.channels_of(shape, axis, layer)
@@ -106,7 +107,7 @@ def separable_conv2d(
             _separable(inputs, depthwise, pointwise, strides, rates, padding, axis),
             filters,
             data_format,
-            activation_fn,
+            activate,
             normalizer_fn,
             normalizer_params,
             biases_initializer,

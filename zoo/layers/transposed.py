@@ -46,11 +46,11 @@ def conv2d_transpose(
       stride: enlargement down and right, or one number for both, default 1.
       padding: "SAME" (default) or "VALID".
       data_format: "NHWC" (default) or "NCHW".
-      activation_fn: default ReLU; None for a linear layer.
+      activation_fn: function, or Keras' name of one; default ReLU; None for a linear layer.
       normalizer_fn: applied instead of biases, for example `batch_norm`.
       normalizer_params: keyword arguments of the normalizer.
-      weights_initializer: default Glorot's uniform.
-      weights_regularizer: penalty of the weights.
+      weights_initializer: of the weights, or Keras' name of one ("he_normal"); default Glorot's uniform.
+      weights_regularizer: penalty of the weights, or Keras' name of one ("l2").
       biases_initializer: default zeros; None for no biases.
       biases_regularizer: penalty of the biases.
       reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
@@ -69,6 +69,7 @@ def conv2d_transpose(
     """
     layer = "conv2d_transpose"
     inputs = parts.float_tensor(inputs, layer)
+    activate = parts.functions(activation_fn, normalizer_fn, layer)
     axis = parts.channel_axis(data_format, layer)
     channels = parts.channels_of(parts.image_shape(inputs, layer), axis, layer)
     num_outputs = parts.integer(num_outputs, "num_outputs", layer)
@@ -90,7 +91,7 @@ def conv2d_transpose(
             _transposed(inputs, weights, num_outputs, kernel_sides, strides, padding, axis),
             num_outputs,
             data_format,
-            activation_fn,
+            activate,
             normalizer_fn,
             normalizer_params,
             biases_initializer,

@@ -26,6 +26,7 @@ from zoo.data.arrays import white
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import NetSpec, register_net
 from zoo.scoping import arg_scope, get_variable, variable_scope
+from zoo.scoping.keras_names import activation as activation_of
 
 Output = tuple[tf.Tensor, dict[str, tf.Tensor]]
 
@@ -108,7 +109,8 @@ def lenet5(
         variant: "dense" (C3 sees all maps of S2, ReLU, max pooling, a linear output: 61,706 parameters), "original"
             (as in the paper: sparse C3, trainable sub-sampling, scaled tanh, radial basis output: 60,000) or "slim"
             (TF-Slim's wider network: 3,274,634).
-        activation: For the dense variant: "relu" (default), "tanh" or "scaled_tanh".
+        activation: For the dense variant: "relu" (default), "scaled_tanh" (the paper's), or any that Keras has a name
+            for ("tanh", "gelu", ...).
         pooling: For the dense variant: "max" (default) or "average".
         dropout_keep_prob: Probability of keeping a unit before the output layer; 1 by default, 0.5 for slim.
         weight_decay: Scale of the L2 loss on every kernel.
@@ -146,7 +148,7 @@ def lenet5(
 
 
 def _dense(images: tf.Tensor, num_classes: int | None, *, activation: str, pooling: str) -> Output:
-    activation_fn = _choose(_ACTIVATIONS, "activation", activation)
+    activation_fn = _ACTIVATIONS.get(activation) or activation_of(activation, "lenet5")
     pool2d = _choose(_POOLINGS, "pooling", pooling)
     ends = {}
     with arg_scope([layers.conv2d, layers.fully_connected], activation_fn=activation_fn):

@@ -15,7 +15,7 @@ class BasicRNNCell(RNNCell):
 
     Args:
       num_units: width.
-      activation: default tanh.
+      activation: function, or Keras' name of one; default tanh.
       reuse: see `RNNCell`.
       name: see `RNNCell`.
       dtype: see `RNNCell`.
@@ -27,7 +27,7 @@ class BasicRNNCell(RNNCell):
     def __init__(
         self,
         num_units: int,
-        activation: str | Activation | None = None,
+        activation: Activation = None,
         reuse: Any = None,
         name: str | None = None,
         dtype: Any = None,
@@ -35,7 +35,7 @@ class BasicRNNCell(RNNCell):
     ) -> None:
         super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
         self.num_units = check_units(num_units)
-        self.activation = activation_function(activation)
+        self.activation = activation_function(activation, type(self).__name__)
 
     @property
     def state_size(self) -> int:
@@ -77,7 +77,7 @@ class GRUCell(RNNCell):
 
     Args:
       num_units: width.
-      activation: default tanh.
+      activation: function, or Keras' name of one; default tanh.
       reuse: see `RNNCell`.
       kernel_initializer: of both kernels; default the scope's.
       bias_initializer: of both biases; default 1 for the gates and 0 for the candidate.
@@ -91,7 +91,7 @@ class GRUCell(RNNCell):
     def __init__(
         self,
         num_units: int,
-        activation: str | Activation | None = None,
+        activation: Activation = None,
         reuse: Any = None,
         kernel_initializer: Any = None,
         bias_initializer: Any = None,
@@ -101,7 +101,7 @@ class GRUCell(RNNCell):
     ) -> None:
         super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
         self.num_units = check_units(num_units)
-        self.activation = activation_function(activation)
+        self.activation = activation_function(activation, type(self).__name__)
         self._kernel_initializer, self._bias_initializer = kernel_initializer, bias_initializer
 
     @property

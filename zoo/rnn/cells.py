@@ -11,47 +11,23 @@ import copy
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.checks import check_state, check_zero_state, dim
+from zoo.scoping import keras_names
+from zoo.scoping.keras_names import Activation
 
 Tensor: TypeAlias = Any
 State: TypeAlias = Any
-Activation: TypeAlias = Callable[[Any], Any]
-
-ACTIVATIONS: Final[dict[str, Activation]] = {
-    "tanh": tf.tanh,
-    "relu": tf.nn.relu,
-    "sigmoid": tf.sigmoid,
-    "linear": tf.identity,
-    "elu": tf.nn.elu,
-    "softsign": tf.nn.softsign,
-}
 
 
-def activation_function(activation: str | Activation | None) -> Activation:
-    """Resolves the activation argument of a cell.
-
-    Args:
-      activation: a function, a name of `ACTIVATIONS`, or None for tanh.
-
-    Returns:
-      The function.
-
-    Raises:
-      ValueError: the name is unknown.
-    """
-    if activation is None:
-        return tf.tanh
-    if callable(activation):
-        return activation
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"unknown activation {activation!r}: use one of {', '.join(ACTIVATIONS)} or a function")
-    return ACTIVATIONS[activation]
+def activation_function(activation: Activation, cell: str) -> Callable[[Any], Any]:
+    """Resolves the activation argument of a cell: a function, Keras' name of one, or None for tanh."""
+    return keras_names.activation(activation, cell) or tf.tanh
 
 
 class RNNCell:

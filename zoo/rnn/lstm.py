@@ -48,7 +48,7 @@ class LSTMCell(RNNCell):
       num_proj_shards: unsupported likewise.
       forget_bias: added at run time, not stored in the bias.
       state_is_tuple: False keeps ``[c, h]`` side by side in one tensor.
-      activation: default tanh.
+      activation: function, or Keras' name of one; default tanh.
       reuse: see `RNNCell`.
       name: see `RNNCell`.
       dtype: see `RNNCell`.
@@ -72,7 +72,7 @@ class LSTMCell(RNNCell):
         num_proj_shards: int | None = None,
         forget_bias: float = 1.0,
         state_is_tuple: bool = True,
-        activation: str | Activation | None = None,
+        activation: Activation = None,
         reuse: Any = None,
         name: str | None = None,
         dtype: Any = None,
@@ -89,7 +89,7 @@ class LSTMCell(RNNCell):
         self.num_proj = None if num_proj is None else check_units(num_proj, "num_proj")
         self.use_peepholes, self.cell_clip, self.proj_clip = use_peepholes, cell_clip, proj_clip
         self.forget_bias, self.state_is_tuple = forget_bias, state_is_tuple
-        self.activation = activation_function(activation)
+        self.activation = activation_function(activation, type(self).__name__)
         self._initializer = initializer
 
     @property
@@ -178,7 +178,7 @@ class BasicLSTMCell(LSTMCell):
       num_units: width of `c` and `h`.
       forget_bias: added at run time, not stored in the bias.
       state_is_tuple: False keeps ``[c, h]`` side by side in one tensor.
-      activation: default tanh.
+      activation: function, or Keras' name of one; default tanh.
       reuse: see `RNNCell`.
       name: see `RNNCell`.
       dtype: see `RNNCell`.
@@ -192,7 +192,7 @@ class BasicLSTMCell(LSTMCell):
         num_units: int,
         forget_bias: float = 1.0,
         state_is_tuple: bool = True,
-        activation: str | Activation | None = None,
+        activation: Activation = None,
         reuse: Any = None,
         name: str | None = None,
         dtype: Any = None,

@@ -8,7 +8,7 @@ from zoo.scoping.args import (
     current_arg_scope,
     has_arg_scope,
 )
-from zoo.scoping.frames import ScopeError, VariableScope, current_frame, get_variable_scope
+from zoo.scoping.frames import ScopeError, VariableScope, current_frame, get_variable_scope, random_seed
 from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.layer import Scope
 from zoo.scoping.model import Model
@@ -28,7 +28,6 @@ from zoo.scoping.variables import (
     in_graph,
     is_building,
     no_regularizer,
-    random_seed,
     scope_is_frozen,
     variable_scope,
     variable_store,

@@ -150,6 +150,21 @@ def current_frame() -> Frame | None:
     return _FRAME.get()
 
 
+def random_seed(seed: int | None = None) -> tf.Tensor:
+    """A seed for a stateless random op, new in each run of the model, store or session.
+
+    Args:
+      seed: Fixes the sequence, whatever the model's seed; default: follows the model's seed, or the graph's.
+
+    Returns:
+      int32[2]. While a variable is made: the same for the same model seed and variable name.
+    """
+    frame = _FRAME.get()
+    if frame is not None:
+        return frame.random_seed(seed)
+    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32, seed=seed)
+
+
 def _current_trace() -> Any:
     """Returns the graph of the outermost `tf.function` being traced, or None."""
     graph, found = tf.compat.v1.get_default_graph(), None

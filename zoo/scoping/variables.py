@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from zoo.scoping import keras_names
 from zoo.scoping.frames import (
     _FRAME,
     Frame,
@@ -52,7 +53,7 @@ def get_variable(
     shape: Any = None,
     dtype: Any = None,
     initializer: Any = None,
-    regularizer: Callable[[tf.Tensor], tf.Tensor | None] | None = None,
+    regularizer: keras_names.Regularizer = None,
     trainable: bool | None = None,
     collections: list[str] | None = None,
     **kwargs: Any,
@@ -63,10 +64,11 @@ def get_variable(
       name: Name inside the current scope; the full name is `scope/name`.
       shape: Shape of a new variable, or the shape to check of a shared one.
       dtype: Type; default: the scope's, float32 at the root.
-      initializer: Callable `(shape, dtype=...)`, a class of those, a constant, a tensor, or a callable without
-        arguments;
+      initializer: Callable `(shape, dtype=...)`, a class of those, a constant, a tensor, a callable without
+        arguments, or with a shape Keras' name of one ("he_normal");
         default: the scope's, else Glorot uniform for floats and zeros for integers.
-      regularizer: Function of the variable that gives its loss, counted once; default: the scope's.
+      regularizer: Function of the variable that gives its loss, counted once, or Keras' name of one ("l2");
+        default: the scope's.
       trainable: Default True.
       collections: Names of collections; default global variables, and trainable ones if it is.
       **kwargs: TF1's other arguments (`caching_device`, `partitioner`, `constraint`, `custom_getter`,
@@ -85,6 +87,7 @@ def get_variable(
     if frame is None:
         if not in_graph():
             raise outside_error(f"get_variable({name!r})")
+        initializer, regularizer = _by_keras_names(name, shape, initializer, regularizer)
         try:
             return tf.compat.v1.get_variable(
                 name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
@@ -103,6 +106,7 @@ def get_variable(
             check_match(full, found, shape, dtype)
             frame.seen.setdefault(full, "an earlier line")
             return found
+    initializer, regularizer = _by_keras_names(name, shape, initializer, regularizer)
     before, frame.native = frame.native, True
     try:
         return tf.compat.v1.get_variable(
@@ -110,6 +114,13 @@ def get_variable(
         )
     finally:
         frame.native = before
+
+
+def _by_keras_names(name: str, shape: Any, initializer: Any, regularizer: Any) -> tuple[Any, Any]:
+    """Resolves Keras' names; without a shape a text is the variable's value."""
+    if not isinstance(initializer, str) or shape is not None:
+        initializer = keras_names.initializer(initializer, f"Variable {name}")
+    return initializer, keras_names.regularizer(regularizer, f"Variable {name}")
 
 
 def variable_scope(
@@ -131,9 +142,9 @@ def variable_scope(
       reuse: True shares only what is there, AUTO_REUSE shares or makes, None inherits. False inherits too: it
         cannot undo True.
       auxiliary_name_scope: Whether to open a name scope for ops too.
-      **kwargs: Inherited by what is inside: `initializer`, `regularizer`, `caching_device`, `partitioner`,
-        `custom_getter`,
-        `dtype`, `use_resource`; and `constraint`, which is not inherited.
+      **kwargs: Inherited by what is inside: `initializer`, `regularizer` (both by Keras' names too),
+        `caching_device`, `partitioner`, `custom_getter`, `dtype`, `use_resource`; and
+        `constraint`, which is not inherited.
 
     Returns:
       A context manager that gives the `VariableScope`.
@@ -147,6 +158,9 @@ def variable_scope(
         raise outside_error(f"variable_scope({name_or_scope!r})")
     if frame is not None and isinstance(name_or_scope, VariableScope) and name_or_scope.custom_getter is None:
         kwargs.setdefault("custom_getter", _root_getter)  # a scope object made outside the model
+    for what in ("initializer", "regularizer"):
+        if kwargs.get(what) is not None:
+            kwargs[what] = getattr(keras_names, what)(kwargs[what], f"variable_scope({name_or_scope!r})")
     scope = tf.compat.v1.variable_scope(
         name_or_scope, default_name, values, reuse=reuse, auxiliary_name_scope=auxiliary_name_scope, **kwargs
     )
@@ -273,18 +287,3 @@ def is_building() -> bool:
     """Whether a model is making its variables just now: only the shapes of what is computed matter."""
     frame = _FRAME.get()
     return frame is not None and getattr(frame.store, "is_building", False)
-
-
-def random_seed(seed: int | None = None) -> tf.Tensor:
-    """A seed for a stateless random op, new in each run of the model, store or session.
-
-    Args:
-      seed: Fixes the sequence, whatever the model's seed; default: follows the model's seed, or the graph's.
-
-    Returns:
-      int32[2]. While a variable is made: the same for the same model seed and variable name.
-    """
-    frame = _FRAME.get()
-    if frame is not None:
-        return frame.random_seed(seed)
-    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32, seed=seed)
