@@ -23,7 +23,7 @@ RAISED = [
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_whatever_a_parser_raises_becomes_a_value_error_that_names_the_file(error):
-    said = r"^/a/b.h5 is damaged, or it is not a Keras file \(.+\)$"
+    said = r"^/a/b.h5 (is damaged, or it is not a Keras file \(.+\)|cannot be read as a Keras file: .+)$"
     with pytest.raises(ValueError, match=said) as caught, reading("/a/b.h5", "a Keras file"):
         raise error
     assert type(caught.value) is ValueError
@@ -71,11 +71,11 @@ def test_json_is_bounded_in_size_and_depth(tmp_path):
     assert parse_json("[" * 100 + "]" * 100, path)
     for text, said in {
         b"[" * 101 + b"1" + b"]" * 101: "nested more than 100 deep",
-        b"[" * 200_000: "is damaged|nested",
-        b"{'a': 1}": "not JSON",
-        b"\xff\xfe\x00": "not JSON",
-        b"": "not JSON",
-        b"{" * 11 + b"9" * 5000: "not JSON",
+        b"[" * 200_000: "is damaged.*JSON|nested",
+        b"{'a': 1}": "as JSON: ",
+        b"\xff\xfe\x00": "as JSON: ",
+        b"": "as JSON: ",
+        b"{" * 11 + b"9" * 5000: "as JSON: ",
     }.items():
         path.write_bytes(text)
         with pytest.raises(ValueError, match=rf"a\.json.*({said})"):
@@ -107,7 +107,7 @@ def test_zip_members_are_read_when_their_size_is_believed(tmp_path):
     whole = path.read_bytes()
     for damaged in (whole[:-30], whole[:50] + bytes([whole[50] ^ 255]) + whole[51:]):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"a\.zip is damaged"), ZipReader(path) as archive:
+        with pytest.raises(ValueError, match=r"a\.zip (is damaged|cannot be read)"), ZipReader(path) as archive:
             archive.read("plain")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo"
 ORDER = [
-    "files", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel",
+    "files", "hdf5", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel",
     "training", "inference", "transfer", "cli",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import json
 import lzma
 import os
@@ -18,9 +19,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 PathLike = str | os.PathLike[str]
+_T = TypeVar("_T")
 
 # What parsers raise for damaged input, ValueError and OSError aside.
 _DAMAGE: tuple[type[Exception], ...] = (
@@ -28,6 +30,7 @@ _DAMAGE: tuple[type[Exception], ...] = (
     lzma.LZMAError, struct.error, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error,
 )  # fmt: skip
 _WORDS = 300  # characters of a parser's own message that are repeated
+_FAULTS = 5  # of a value's that are listed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +145,10 @@ def _names(error: Exception, path: PathLike) -> bool:
 
 
 def _damaged(path: PathLike, what: str, error: Exception) -> ValueError:
+    if isinstance(error, ValueError) and str(error):
+        return ValueError(f"{path} cannot be read{f' as {what}' if what else ''}: {error}")
     said = " ".join(str(error).split())[:_WORDS]
-    kind = "" if isinstance(error, ValueError | OSError) and said else type(error).__name__
+    kind = "" if isinstance(error, OSError) and said else type(error).__name__
     cause = ": ".join(text for text in (kind, said) if text)
     return ValueError(f"{path} is damaged{f', or it is not {what}' if what else ''} ({cause})")
 
@@ -195,6 +200,40 @@ def read_json(path: PathLike) -> Any:
     """
     with Path(path).open("rb") as file:
         return parse_json(file.read(current_limits().max_json_bytes + 1), path)
+
+
+def validated(kind: type[_T], value: Any, path: PathLike) -> _T:
+    """Checks a value of a file against a type, and converts it, by pydantic.
+
+    Args:
+        kind: A class, such as a dataclass with types.
+        value: What the file says, as JSON gives it.
+        path: The file, for messages.
+
+    Returns:
+        The value as that type.
+
+    Raises:
+        ValueError: Fields are missing or of other types; the message names the file, the fields and what they were.
+    """
+    import pydantic
+
+    try:
+        return cast(_T, _adapter(cast(Any, kind)).validate_python(value))
+    except pydantic.ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: {fault['msg']} (received {str(fault['input'])[:80]!r})"
+            for fault in error.errors(include_url=False)
+        ]
+        more = f" and {len(wrong) - _FAULTS} more" if len(wrong) > _FAULTS else ""
+        raise ValueError(f"{path} cannot be read: {'; '.join(wrong[:_FAULTS])}{more}") from error
+
+
+@functools.lru_cache(maxsize=64)
+def _adapter(kind: Any) -> Any:
+    import pydantic
+
+    return pydantic.TypeAdapter(kind)
 
 
 class ZipReader:

@@ -1,11 +1,8 @@
 """``zoo weights inspect``: what is in a checkpoint or weight file."""
 
-import io
 import json
-import zipfile
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -67,6 +64,7 @@ def open_any(file: str) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
         FileNotFoundError: nothing is there.
         ValueError: not a format that zoo reads, or damaged.
     """
+    from zoo.hdf5 import read_h5
     from zoo.training.checkpoint import DamagedCheckpointError, read_checkpoint, read_header
     from zoo.weights.files import sniff
     from zoo.weights.safetensors_files import read_safetensors
@@ -88,32 +86,10 @@ def open_any(file: str) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
         notes: dict[str, Any] = {name: whole.state[name] for name in facts if name in whole.state}
         return "zoo training checkpoint", whole.arrays, notes
     if kind == "keras":
-        return "Keras", _read_h5(Path(file)), {}
+        return "Keras", read_h5(file).arrays, {}
     if kind == "tfjs":
         return "TensorFlow.js", read_tfjs(file)[0], {}
     return "PyTorch", read_pth(file), {}
-
-
-def _read_h5(path: Path) -> dict[str, Any]:
-    import h5py
-
-    found: dict[str, Any] = {}
-
-    def note(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            found[name] = item[()]
-
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                source: Any = io.BytesIO(archive.read("model.weights.h5"))
-        else:
-            source = path
-        with h5py.File(source, "r") as file:
-            file.visititems(note)
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is a damaged Keras file: {error}") from error
-    return found
 
 
 def _row(name: str, values: Mapping[str, Any], statistics: bool) -> dict[str, Any]:

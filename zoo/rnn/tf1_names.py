@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from zoo.files import reading
+
 # TF 0.x and other names of a cell -> its last name.
 _CELLS: Final = {
     "BasicRNNCell": "basic_rnn_cell",
@@ -84,18 +86,23 @@ def read_checkpoint(path: str | Path) -> dict[str, np.ndarray]:
 
     Raises:
       FileNotFoundError: no checkpoint there.
-      ValueError: two variables get the same modern name.
+      ValueError: the checkpoint is damaged, or two variables get the same modern name.
     """
-    try:
-        reader = tf.train.load_checkpoint(str(path))
-    except (tf.errors.NotFoundError, tf.errors.DataLossError, ValueError) as error:
-        raise FileNotFoundError(f"{path} is no TF1 checkpoint; give its prefix, without .index or .data-...") from error
     found: dict[str, np.ndarray] = {}
-    for name in sorted(reader.get_variable_to_shape_map()):
-        modern = modern_name(name)
-        if modern in found:
-            raise ValueError(f"{path}: two variables are called {modern} today, one of them {name}: load them by hand")
-        found[modern] = reader.get_tensor(name)
+    with reading(path, "a TF1 checkpoint", also=(tf.errors.OpError,)):
+        try:
+            reader = tf.train.load_checkpoint(str(path))
+        except (tf.errors.NotFoundError, ValueError) as error:
+            raise FileNotFoundError(
+                f"{path} is no TF1 checkpoint; give its prefix, without .index or .data-..."
+            ) from error
+        for name in sorted(reader.get_variable_to_shape_map()):
+            modern = modern_name(name)
+            if modern in found:
+                raise ValueError(
+                    f"{path}: two variables are called {modern} today, one of them {name}: load them by hand"
+                )
+            found[modern] = reader.get_tensor(name)
     return found
 
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.data.preprocessing import PRESETS, Preprocessing
+from zoo.data.preprocessing import PRESETS, Preprocessing, get_preprocessing
+from zoo.files import PathLike, reading, validated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Card:
         sha256: Hash of the file; "" when unknown.
         source: Name in the table of sources, an address or a file's name.
         licence: Licence of the weights as published.
-        accuracy: Top-1 and top-5 accuracy in per cent as published, such as {"top1": 77.9, "top5": 93.7}.
+        accuracy: Top-1 and top-5 accuracy in per cent as published, such as {"top1": 77.9, "top5": 93.7}; of zoo's own
+            weights the accuracy in [0, 1].
         more: Anything else, kept as it is.
     """
 
@@ -41,7 +43,7 @@ class Card:
     sha256: str = ""
     source: str = ""
     licence: str = ""
-    accuracy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    accuracy: Mapping[str, Any] | float = dataclasses.field(default_factory=dict)
     more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,16 +55,26 @@ class Card:
         return more | {key: value for key, value in values.items() if value not in (None, "", {})}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Card:
-        """Reads what ``to_dict`` wrote; keys it does not know go into ``more``."""
+    def from_dict(cls, values: Mapping[str, Any], path: PathLike = "The card") -> Card:
+        """Reads what ``to_dict`` wrote; keys it does not know go into ``more``.
+
+        Args:
+            values: Plain values.
+            path: The file that they come from, for messages.
+
+        Raises:
+            ValueError: A value is of another type or out of its range; the message names the file and the fields.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"{path} is no card: a JSON object is needed. Received: {str(values)[:80]!r}")
         known = {field.name for field in dataclasses.fields(cls)} - {"more"}
         mine = {key: value for key, value in values.items() if key in known}
-        preprocessing = mine.get("preprocessing")
-        if isinstance(preprocessing, str):
-            mine["preprocessing"] = PRESETS.get(preprocessing)
-        elif isinstance(preprocessing, Mapping):
-            mine["preprocessing"] = Preprocessing.from_dict(preprocessing)
-        return cls(**mine, more={key: value for key, value in values.items() if key not in known})
+        with reading(path, "a card"):
+            if mine.get("preprocessing") is not None:
+                preprocessing = get_preprocessing(mine["preprocessing"])
+                mine["preprocessing"] = validated(Preprocessing, dataclasses.asdict(preprocessing), path)
+        card = validated(cls, mine, path)
+        return dataclasses.replace(card, more={key: value for key, value in values.items() if key not in known})
 
     def complete(self, preprocessing: Preprocessing | None, size: Any) -> dict[str, Any]:
         """Returns plain values with how pictures are prepared for a model: its size, and the range of its inputs.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 import struct
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zoo.files import ZipReader, parse_json, read_json, reading
+from zoo.hdf5 import MEMBER, SIGNATURE, read_h5
 from zoo.weights.cards import Card, convention
 from zoo.weights.safetensors_files import read_safetensors
 from zoo.weights.tf1 import AVERAGE_SUFFIX, read_tf1, tf1_format
@@ -111,7 +111,7 @@ def sniff(path: str | os.PathLike[str]) -> str:
     with place.open("rb") as file:
         head = file.read(16)
     size = place.stat().st_size
-    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+    if head.startswith(SIGNATURE):
         return "keras"
     if head.startswith(b"PK\x03\x04"):
         return _sniff_zip(place)
@@ -143,7 +143,8 @@ def open_weights(path: str | os.PathLike[str]) -> WeightFile:
         ModuleNotFoundError: A PyTorch file without PyTorch.
     """
     kind, where = sniff(path), os.fspath(path)
-    return _OPENERS[kind](where)
+    with reading(where, "weights"):
+        return _OPENERS[kind](where)
 
 
 def _open_tf1(path: str) -> WeightFile:
@@ -151,12 +152,13 @@ def _open_tf1(path: str) -> WeightFile:
 
 
 def _open_keras(path: str) -> WeightFile:
-    from zoo.weights.keras_files import read_keras, read_zoo_h5
+    from zoo.weights.keras_files import units_of_keras, zoo_variables
 
-    names = read_zoo_h5(path)
+    content = read_h5(path)
+    names = zoo_variables(content)
     if names:
         return WeightFile(path, "keras", "zoo", names=names)
-    units, configs = read_keras(path)
+    units, configs = units_of_keras(content)
     return WeightFile(path, "keras", "keras", units=units, batch_norm_epsilon=_epsilon(configs))
 
 
@@ -171,7 +173,7 @@ def _open_safetensors(path: str) -> WeightFile:
         return WeightFile(path, "safetensors", "zoo", names=names, own_card=own)
     if is_torch_state(list(tensors)):
         return WeightFile(path, "safetensors", "torchvision", units=units_from_torch(tensors))
-    card = Card.from_dict(json.loads(metadata["zoo"])) if "zoo" in metadata else _card_beside(path)
+    card = Card.from_dict(parse_json(metadata["zoo"], path), path) if "zoo" in metadata else _card_beside(path)
     return WeightFile(path, "safetensors", card.format if card else "zoo", names=tensors, own_card=card)
 
 
@@ -181,8 +183,8 @@ def _card_beside(path: str) -> Card | None:
     if not beside.is_file():
         return None
     try:
-        card = Card.from_dict(json.loads(beside.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, AttributeError) as error:
+        card = Card.from_dict(read_json(beside), beside)
+    except ValueError as error:
         raise ValueError(f"{beside} beside the weights is no card: {error}. Repair it, or move it away.") from error
     found = hashlib.sha256(Path(path).read_bytes()).hexdigest() if card.sha256 else ""
     if found != card.sha256:
@@ -211,17 +213,14 @@ _OPENERS = {
 
 def _epsilon(configs: Mapping[str, Any]) -> float | None:
     """The epsilon that all batch norms of a Keras configuration share; None when there is none."""
-    found = {config["epsilon"] for config in configs.values() if "epsilon" in config and "momentum" in config}
+    found = {float(config["epsilon"]) for config in configs.values() if {"epsilon", "momentum"} <= config.keys()}
     return found.pop() if len(found) == 1 else None
 
 
 def _sniff_zip(path: Path) -> str:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} starts as a zip archive but is damaged or cut short: {error}") from error
-    if {"config.json", "model.weights.h5"} <= set(names):
+    with ZipReader(path) as archive:
+        names = list(archive.sizes)
+    if {"config.json", MEMBER} <= set(names):
         return "keras"
     if any(name.endswith("data.pkl") for name in names):
         return "pth"
@@ -230,6 +229,6 @@ def _sniff_zip(path: Path) -> str:
 
 def _is_tfjs(path: Path) -> bool:
     try:
-        return "weightsManifest" in json.loads(path.read_text(encoding="utf-8"))
+        return "weightsManifest" in read_json(path)
     except (ValueError, TypeError):
         return False

@@ -6,18 +6,17 @@ Keras numbers unnamed layers as they are made (``conv2d_17``), but lists them in
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import h5py
 import keras
 import numpy as np
 
+from zoo.files import ZipReader, parse_json, reading
+from zoo.hdf5 import H5Content, read_h5
 from zoo.weights.units import Unit, natural_key
 
 # Leaf of a weight's name in legacy files, and in TensorFlow.js models -> role.
@@ -45,49 +44,39 @@ def read_keras(path: str | os.PathLike[str]) -> tuple[list[Unit], dict[str, Any]
     Raises:
         ValueError: The file is damaged, or not a Keras file of a functional or sequential model.
     """
-    configs: list[dict[str, Any]] = []
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                config = json.loads(archive.read("config.json"))
-            configs = [layer["config"] for layer in config["config"].get("layers", [])]
-        with _open_h5(path) as file:
-            root = _inside(file, "model_weights") if "model_weights" in file else file
-            if "layer_names" in root.attrs or "layer_names0" in root.attrs:
-                units = _legacy_units(root)
-            else:
-                units = _units_by_place(root, [layer["name"] for layer in configs])
-    except (OSError, KeyError, zipfile.BadZipFile, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{path} cannot be read as a Keras file ({error}); it is damaged, or of another kind"
-        ) from error
-    if not units:
-        raise ValueError(f"{path} holds no layers with weights; zoo reads functional and sequential Keras models")
-    return in_creation_order(units), {layer["name"]: layer for layer in configs if "name" in layer}
+    return units_of_keras(read_h5(path))
 
 
-def read_zoo_h5(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Reads the variables of a ``zoo.Model`` that was saved as ``.keras`` or ``.weights.h5``.
+def units_of_keras(content: H5Content) -> tuple[list[Unit], dict[str, Any]]:
+    """As ``read_keras``, of a file that was read already."""
+    with reading(content.path, "a Keras file"):
+        configs = _layer_configs(content.path)
+        root = "model_weights" if "model_weights" in content.attrs else ""
+        if content.names("layer_names", root) is not None:
+            units = _legacy_units(content, root)
+        else:
+            units = _units_by_place(content, list(configs))
+        if not units:
+            raise ValueError("it holds no layers with weights; zoo reads functional and sequential Keras models")
+        return in_creation_order(units), configs
+
+
+def zoo_variables(content: H5Content) -> dict[str, np.ndarray]:
+    """The variables of a ``zoo.Model`` that was saved as ``.keras`` or ``.weights.h5``.
 
     Args:
-        path: The file.
+        content: The file.
 
     Returns:
         Full variable name to array; empty when the file is no zoo model's.
     """
-    found: dict[str, np.ndarray] = {}
-
-    def visit(name: str, item: Any) -> None:
+    if {"layers", "model_weights"} & content.attrs.keys() or content.names("layer_names") is not None:
+        return {}
+    found = {}
+    for name, array in content.arrays.items():
         scope, _, leaf = name.rpartition("/")
-        if isinstance(item, h5py.Dataset) and scope.endswith("vars") and not leaf.isdigit():
-            found[f"{scope.removesuffix('vars')}{leaf}"] = np.asarray(_inside(item.file, name))
-
-    try:
-        with _open_h5(path) as file:
-            if "layers" not in file and "model_weights" not in file and "layer_names" not in file.attrs:
-                file.visititems(visit)
-    except OSError as error:
-        raise ValueError(f"{path} is damaged or cut short: {error}") from error
+        if scope.endswith("vars") and not leaf.isdigit():
+            found[f"{scope.removesuffix('vars')}{leaf}"] = array
     return found
 
 
@@ -169,45 +158,46 @@ def fill_twin(twin: Any, units: Sequence[Unit]) -> None:
             layers[unit.name].set_weights([own.arrays[role].reshape(a.shape) for role, a in unit.arrays.items()])
 
 
-def _legacy_units(root: Any) -> list[Unit]:
+def _layer_configs(path: str) -> dict[str, Any]:
+    """The layers' configurations by name in a ``.keras`` archive; empty for other files."""
+    if not zipfile.is_zipfile(path):
+        return {}
+    with ZipReader(path) as archive:
+        model = parse_json(archive.read("config.json"), path)
+    layers = model["config"].get("layers", [])
+    return {layer["config"]["name"]: layer["config"] for layer in layers if "name" in layer["config"]}
+
+
+def _legacy_units(content: H5Content, root: str) -> list[Unit]:
     units = []
-    for layer in _names(root, "layer_names"):
+    for layer in content.names("layer_names", root) or ():
         unit = Unit(layer)
-        group = _inside(root, layer)
-        for name in _names(group, "weight_names"):
+        group = f"{root}/{layer}" if root else layer
+        for name in content.names("weight_names", group) or ():
             leaf = name.removesuffix(":0").rpartition("/")[2]
             if leaf in _ROLES:
-                unit.arrays[_ROLES[leaf]] = np.asarray(_inside(group, name))
+                unit.arrays[_ROLES[leaf]] = content.arrays[f"{group}/{name}"]
         if unit.arrays:
             units.append(unit)
     return units
 
 
-def _names(group: Any, key: str) -> list[str]:
-    """Reads a list of names that Keras splits into numbered attributes when it is long."""
-    parts = [group.attrs[key]] if key in group.attrs else []
-    while f"{key}{len(parts)}" in group.attrs:
-        parts.append(group.attrs[f"{key}{len(parts)}"])
-    return [name.decode() if isinstance(name, bytes) else str(name) for part in parts for name in part]
-
-
-def _units_by_place(file: Any, layer_names: Sequence[str]) -> list[Unit]:
+def _units_by_place(content: H5Content, layer_names: Sequence[str]) -> list[Unit]:
     """Reads ``layers/<class>_<place>/vars/<i>``; the layers' own names come from the file or its configuration."""
-    places = [key for key in ("layers", "_layer_checkpoint_dependencies") if key in file]
-    if not places:
-        return []
-    layers = _inside(file, places[0])
+    root = next((key for key in ("layers", "_layer_checkpoint_dependencies") if key in content.attrs), None)
     of_class: dict[str, list[str]] = {}
     for name in layer_names:
         of_class.setdefault(re.sub(r"_\d+$", "", name), []).append(name)
+    stored: dict[str, dict[int, np.ndarray]] = {}
+    for full, array in content.arrays.items():
+        parts = full.split("/")
+        if len(parts) == 4 and parts[0] == root and parts[2] == "vars" and parts[3].isdigit():
+            stored.setdefault(parts[1], {})[int(parts[3])] = array
     units, named = [], True
-    for key in sorted(layers, key=natural_key):
-        if "vars" not in layers[key] or not len(layers[key]["vars"]):
-            continue
-        stored = _inside(layers, f"{key}/vars")
-        arrays = [np.asarray(_inside(stored, i)) for i in sorted(stored, key=int)]
-        name = stored.attrs.get("name")
-        if name is None:
+    for key in sorted(stored, key=natural_key):
+        arrays = [stored[key][i] for i in sorted(stored[key])]
+        name = content.attrs[f"{root}/{key}/vars"].get("name", "")
+        if not name:
             base, _, number = key.rpartition("_") if key[-1].isdigit() else (key, "", "0")
             known = of_class.get(base, [])
             named = int(number) < len(known)
@@ -234,25 +224,3 @@ def _by_role(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Names a layer's arrays, which Keras only numbers: kernel and bias, or batch norm's three or four vectors."""
     roles = ["kernel", "bias"] if arrays[0].ndim > 1 else ["gamma", "beta", "mean", "variance"][-len(arrays) :]
     return dict(zip(roles, arrays, strict=False))
-
-
-def _open_h5(path: str | os.PathLike[str]) -> h5py.File:
-    """Opens an HDF5 file, or the one inside a ``.keras`` archive."""
-    if not zipfile.is_zipfile(path):
-        return h5py.File(os.fspath(path), "r")
-    with zipfile.ZipFile(path) as archive:
-        return h5py.File(io.BytesIO(archive.read("model.weights.h5")), "r")
-
-
-def _inside(group: Any, path: str) -> Any:
-    """Follows a path inside an HDF5 file; links and data that lead to other files are refused."""
-    found = group
-    for part in path.split("/"):
-        if not isinstance(found.get(part, getlink=True), h5py.HardLink):
-            raise ValueError(
-                f"{group.file.filename}: {found.name}/{part} is missing or a link, which zoo does not follow"
-            )
-        found = found[part]
-    if isinstance(found, h5py.Dataset) and (found.external or found.is_virtual):
-        raise ValueError(f"{group.file.filename}: {found.name} keeps its data in another file, which zoo does not open")
-    return found

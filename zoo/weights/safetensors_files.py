@@ -12,6 +12,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from zoo.files import reading
+
 FORMAT_VERSION = "1"
 
 
@@ -27,12 +29,12 @@ def read_safetensors(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray
     Raises:
         ValueError: The file is damaged, or written by a newer version of zoo.
     """
-    try:
-        with safe_open(os.fspath(path), framework="np") as file:
-            metadata = dict(file.metadata() or {})
-            tensors = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from error
+    with (
+        reading(path, "a safetensors file", also=(SafetensorError,)),
+        safe_open(os.fspath(path), framework="np") as file,
+    ):
+        metadata = dict(file.metadata() or {})
+        tensors = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     if metadata.get("zoo_format", FORMAT_VERSION) != FORMAT_VERSION:
         raise ValueError(
             f"{path} has zoo's format {metadata['zoo_format']}; this version reads {FORMAT_VERSION}. Update zoo."
