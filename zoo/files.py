@@ -30,6 +30,7 @@ _DAMAGE: tuple[type[Exception], ...] = (
     lzma.LZMAError, struct.error, tarfile.TarError, zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error,
 )  # fmt: skip
 _WORDS = 300  # characters of a parser's own message that are repeated
+_BLOCK = 1 << 20  # bytes that are unpacked at a time
 _FAULTS = 5  # of a value's that are listed
 
 
@@ -234,6 +235,56 @@ def _adapter(kind: Any) -> Any:
     import pydantic
 
     return pydantic.TypeAdapter(kind)
+
+
+def read_versioned(path: PathLike, version: int, what: str) -> dict[str, Any]:
+    """Reads a JSON object that zoo wrote with its version under ``format``.
+
+    Args:
+        path: The file.
+        version: The version that is read.
+        what: What the file should be, such as ``"a saved split"``, for messages.
+
+    Returns:
+        The object without ``format``.
+
+    Raises:
+        OSError: It is not there, or cannot be read.
+        ValueError: It is no such object, or of another version.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict) or "format" not in value:
+        raise ValueError(f"{path} is not {what}: it is no JSON object with a format")
+    if (found := value.pop("format")) != version:
+        raise ValueError(f"{path} is not {what} that can be read: format {found!r:.80}, this version reads {version}")
+    return value
+
+
+class BoundedStream:
+    """A stream of unpacked bytes that ends in an error where it gives more than its file is believed to hold.
+
+    Args:
+        stream: What unpacks, such as ``gzip.open(path)``.
+        path: The packed file.
+    """
+
+    def __init__(self, stream: Any, path: PathLike) -> None:
+        self._stream, self._path = stream, path
+        self._held, self._count = os.path.getsize(path), 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns the next ``size`` bytes, or all for -1; fewer at the end.
+
+        Raises:
+            ValueError: So much is not believed of a file of this size, see ``Limits``.
+        """
+        parts, left = [], size
+        while left and (block := self._stream.read(min(left, _BLOCK) if left > 0 else _BLOCK)):
+            parts.append(block)
+            left -= len(block) if left > 0 else 0
+            self._count += len(block)
+            current_limits().check(self._count, self._held, self._path, "what it unpacks to")
+        return b"".join(parts)
 
 
 class ZipReader:

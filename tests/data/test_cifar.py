@@ -96,7 +96,19 @@ def test_damaged_files_are_named(ten, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         load_cifar10(tmp_path / "missing")
     (tmp_path / "half.tar.gz").write_bytes(b"\x1f\x8b\x08 no")
-    with pytest.raises(ValueError, match="not a whole tar"):
+    with pytest.raises(ValueError, match=r"half\.tar\.gz is damaged, or it is not a whole tar archive"):
         load_cifar10(tmp_path / "half.tar.gz")
     with pytest.raises(ValueError, match="got 'val'"):
         load_cifar10(folder, "val")
+
+
+def test_an_archive_of_zeros_is_refused_when_it_has_unpacked_too_much(tmp_path):
+    path = tmp_path / "bomb.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for number in range(4):
+            info = tarfile.TarInfo(f"{number}.bin")
+            info.size = 25 << 20
+            tar.addfile(info, io.BytesIO(bytes(info.size)))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(ValueError, match=r"bomb\.tar\.gz is refused: what it unpacks to asks for 67,\d+,\d+ bytes"):
+        load_cifar10(path)

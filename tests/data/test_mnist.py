@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -71,11 +72,12 @@ def test_missing_files_are_named(tmp_path, folder):
         (b"GIF89a" * 10, "no IDX file of unsigned bytes with 3 axes; it starts 47494638"),
         (idx(PARTS["train"][0])[:-1], "header says 5488 bytes but 5487 follow"),
         (idx(PARTS["train"][0]) + b"x", "but more than 5488 follow"),
-        (bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31), "it is damaged"),
+        (bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31), "is refused: its header asks for"),
+        (bytes([0, 0, 8, 3]) + struct.pack(">3I", 5000, 250, 250), "the file holds only 16 for it"),
         (idx(PARTS["train"][0][:6]), "6 of them need labels of shape"),
-        (idx(np.zeros((7, 20, 20), "uint8")), "28 x 28 x 1; got shape"),
+        (idx(np.zeros((7, 20, 20), "uint8")), r"uint8 pixels \[N, 28, 28\]; got uint8 \[7, 20, 20\]"),
     ],
-    ids=["empty", "gif", "short", "long", "huge", "count", "size"],
+    ids=["empty", "gif", "short", "long", "huge", "bomb", "count", "size"],
 )
 def test_damaged_idx_files_are_refused(folder, content, message):
     (folder / "train-images-idx3-ubyte").write_bytes(content)
@@ -87,21 +89,44 @@ def test_damaged_gzip_files_are_refused(folder):
     path = folder / "train-images-idx3-ubyte"
     path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes())[:-50])
     path.unlink()
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match=r"idx3-ubyte\.gz is damaged, or it is not an IDX file \(EOFError"):
         mnist.load(folder)
 
 
 def test_damaged_npz_files_are_refused(tmp_path):
     path = tmp_path / "mnist.npz"
     path.write_bytes(b"PK not a zip")
-    with pytest.raises(ValueError, match=r"no readable mnist.npz"):
+    with pytest.raises(ValueError, match=r"mnist\.npz is damaged, or it is not a zip archive"):
         mnist.load(tmp_path)
     np.savez(path, x_train=np.zeros(3))
-    with pytest.raises(ValueError, match="holds x_train, y_train"):
+    with pytest.raises(ValueError, match=r"holds x_train, y_train.* there is no x_test, y_test, y_train"):
         mnist.load(tmp_path)
     objects = np.array([{"a": 1}] * 3, dtype=object)
     np.savez(path, x_train=objects, y_train=objects, x_test=objects, y_test=objects)
-    with pytest.raises(ValueError, match=r"no readable mnist.npz"):
+    with pytest.raises(ValueError, match=r"x_train\.npy holds object, and MNIST is numbers"):
+        mnist.load(tmp_path)
+    np.savez(path, **dict.fromkeys(("x_train", "y_train", "x_test", "y_test"), np.zeros(3, np.uint8)))
+    with pytest.raises(ValueError, match=r"uint8 pixels \[N, 28, 28\]; got uint8 \[3\]"):
+        mnist.load(tmp_path)
+
+
+def test_an_npz_of_zeros_is_refused_before_it_is_unpacked(tmp_path):
+    path = tmp_path / "mnist.npz"
+    zeros, labels = np.zeros((300_000, 28, 28), np.uint8), np.zeros(300_000, np.uint8)
+    np.savez_compressed(path, x_train=zeros, y_train=labels, x_test=zeros[:1], y_test=labels[:1])
+    assert path.stat().st_size < 1e6
+    with pytest.raises(ValueError, match=r"mnist\.npz is refused: .* asks for 235,\d+,\d+ bytes"):
+        mnist.load(tmp_path)
+
+
+def test_an_array_that_declares_more_than_follows_is_refused(tmp_path):
+    arrays = {"x_train": np.zeros((9, 28, 28), np.uint8), "y_train": np.zeros(9, np.uint8)}
+    np.savez(tmp_path / "good.npz", **arrays, x_test=arrays["x_train"], y_test=arrays["y_train"])
+    with zipfile.ZipFile(tmp_path / "good.npz") as good, zipfile.ZipFile(tmp_path / "mnist.npz", "w") as bad:
+        for name in good.namelist():
+            content = good.read(name)
+            bad.writestr(name, content.replace(b"(9, 28, 28)", b"(99999, 28)"))
+    with pytest.raises(ValueError, match=r"mnist\.npz .*declares uint8 \[99999, 28\], and 7,056 bytes follow"):
         mnist.load(tmp_path)
 
 

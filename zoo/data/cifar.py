@@ -4,7 +4,7 @@ A record is one label byte (CIFAR-100: a coarse one, then a fine one) and 3 x 32
 The "python version" is refused: its files are pickles, and reading a pickle runs whatever code its maker put there.
 """
 
-import io
+import gzip
 import os
 import tarfile
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from zoo.files import BoundedStream, current_limits, reading
 
 PIXELS = 3 * 32 * 32
 _FILES = {
@@ -92,14 +94,17 @@ def _load(source: str | os.PathLike[str], part: str, which: str, kind: str) -> C
         data = np.frombuffer(files[name], np.uint8)
         if not len(data) or len(data) % (head + PIXELS):
             raise ValueError(
-                f"{name} has {len(data)} bytes, which is no whole number of records of {head + PIXELS}: it is cut, or "
-                f"not {which}; fetch it again"
+                f"{os.fspath(source)}: {name} has {len(data)} bytes, which is no whole number of records of "
+                f"{head + PIXELS}: it is cut, or not {which}; fetch it again"
             )
         parts.append(data.reshape(-1, head + PIXELS))
     records = np.concatenate(parts)
     labels = records[:, 1 if which == "cifar100" and kind == "fine" else 0].astype(np.int64)
     if labels.max() >= classes:
-        raise ValueError(f"{which} has labels 0..{classes - 1}, found {labels.max()}: are these files of another set?")
+        raise ValueError(
+            f"{os.fspath(source)}: {which} has labels 0..{classes - 1}, found {labels.max()}: are these files of "
+            "another set?"
+        )
     images = records[:, head:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     lines = files.get(names_file, b"").decode(errors="replace").split("\n")
     names = [line.strip() for line in lines if line.strip()]
@@ -114,14 +119,28 @@ def _read(source: Path, wanted: set[str], which: str) -> dict[str, bytes]:
         return {name: paths[name].read_bytes() for name in wanted & set(paths)}
     if not source.is_file():
         raise FileNotFoundError(f"{os.fspath(source)!r}: no such folder or archive of the binary version of {which}")
-    try:
-        with tarfile.open(fileobj=io.BytesIO(source.read_bytes())) as archive:
-            members = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
-            _refuse_pickles(set(members), wanted, source, which)
-            contents = {name: archive.extractfile(members[name]) for name in wanted & set(members)}
-            return {name: stream.read() for name, stream in contents.items() if stream}
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise ValueError(f"{os.fspath(source)!r} is not a whole tar archive: {error}") from None
+    names: set[str] = set()
+    files: dict[str, bytes] = {}
+    with (
+        reading(source, "a whole tar archive"),
+        gzip.open(source) if _is_gzip(source) else source.open("rb") as packed,
+        tarfile.open(fileobj=BoundedStream(packed, source), mode="r|") as archive,  # type: ignore[call-overload]
+    ):
+        for count, member in enumerate(archive):
+            if count >= current_limits().max_members:
+                raise ValueError(f"{source} is refused: more than {count:,} files")
+            name = Path(member.name).name
+            if member.isfile():
+                names.add(name)
+            if member.isfile() and name in wanted and (stream := archive.extractfile(member)):
+                files[name] = stream.read()
+    _refuse_pickles(names, wanted, source, which)
+    return files
+
+
+def _is_gzip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def _refuse_pickles(names: set[str], wanted: set[str], source: Path, which: str) -> None:

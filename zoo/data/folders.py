@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.data.images import SUFFIXES, SUFFIXES_UNSUPPORTED
+from zoo.files import reading
 
 SUBSETS = {
     "train": "train",
@@ -253,17 +254,14 @@ def _check_subsets(listing: Listing) -> None:
 
 def _list_csv(path: Path) -> Listing:
     listing = Listing(path.parent, [])
-    with path.open(newline="", encoding="utf-8-sig") as stream:
-        try:
-            rows = list(csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: not a CSV in UTF-8: {error}") from None
+    with path.open(newline="", encoding="utf-8-sig") as stream, reading(path, "a CSV in UTF-8", also=(csv.Error,)):
+        rows = list(csv.reader(stream, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
     lines = [(number, row) for number, row in enumerate(rows, 1) if any(cell.strip() for cell in row)]
     header = [cell.strip().lower() for cell in lines[0][1]] if lines else []
     if "path" in header and "label" in header:
         columns = {name: header.index(name) for name in ("path", "label", "subset") if name in header}
         lines = lines[1:]
-    elif len(header) == 2 and (path.parent / lines[0][1][0]).is_file():
+    elif len(header) == 2 and _is_file(path.parent / lines[0][1][0]):
         columns = {"path": 0, "label": 1}
     else:
         raise ValueError(f"{path}: the first line must name the columns path and label, got {header}")
@@ -279,11 +277,19 @@ def _list_csv(path: Path) -> Listing:
             listing.ignored["line given twice"] += 1
             continue
         seen.add((shown, label))
-        problem = None if file.is_file() else ("missing", f"line {number} of the CSV names a file that is not there")
+        problem = None if _is_file(file) else ("missing", f"line {number} of the CSV names a file that is not there")
         listing.files.append(Found(file, shown, label, subset, problem))
     _check_subsets(listing)
     listing.files.sort(key=lambda found: (found.name, found.label))
     return listing
+
+
+def _is_file(path: Path) -> bool:
+    """Says whether a file is there; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:  # too long
+        return False
 
 
 def _subset(cell: str, where: str) -> str | None:

@@ -16,13 +16,14 @@ import warnings
 from importlib import metadata
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp")
 SUFFIXES_UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".svg", ".ico")
 MAX_PIXELS = 64_000_000  # below Pillow's own warning; a hostile file of a few bytes can ask for any size
 WHITE = (255, 255, 255)
+_MIXED = 1 << 20  # pixels that are composited at a time
 GRAPH_READS_WEBP = tuple(int(part) for part in metadata.version("tensorflow").split(".")[:2]) >= (2, 20)
 
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
@@ -122,7 +123,10 @@ def decode(
             raise
         except Exception as error:  # Pillow's plugins raise almost anything on hostile bytes
             cut = "truncated" in str(error).lower() or isinstance(error, EOFError)
-            raise ImageError("cut" if cut else "damaged", f"{kind} of {len(data)} bytes: {error}") from None
+            # Pillow names the object that it was given, and an EOFError may say nothing.
+            words = "its head is damaged" if isinstance(error, UnidentifiedImageError) else str(error)
+            why = words or type(error).__name__
+            raise ImageError("cut" if cut else "damaged", f"{kind} of {len(data)} bytes: {why}") from None
     if kind == "PNG" and b"IEND" not in data[-4096:] and b"IEND" not in data:
         raise ImageError("cut", f"PNG of {len(data)} bytes ends before its IEND chunk")
     return turn(pixels, orientation(data)) if orient else pixels
@@ -131,7 +135,7 @@ def decode(
 def _to_rgb(image: Image.Image, data: bytes, background: tuple[int, int, int]) -> np.ndarray:
     key = image.info.get("transparency")
     if image.mode.startswith("I"):  # 16 bits of grey
-        wide = np.asarray(image).astype(np.int64)
+        wide = np.asarray(image)
         grey = (wide >> 8).astype(np.uint8)
         rgba = np.stack([grey] * 3 + [np.where(wide == key, 0, 255).astype(np.uint8)], -1)
         return composite(rgba, background)
@@ -144,9 +148,14 @@ def _to_rgb(image: Image.Image, data: bytes, background: tuple[int, int, int]) -
 
 def composite(rgba: np.ndarray, background: tuple[int, int, int]) -> np.ndarray:
     """Puts uint8 RGBA [H, W, 4] on a colour; returns uint8 [H, W, 3]."""
-    alpha = rgba[..., 3:].astype(np.int32)
-    mixed = rgba[..., :3].astype(np.int32) * alpha + np.asarray(background, np.int32) * (255 - alpha)
-    return ((mixed + 127) // 255).astype(np.uint8)
+    result = np.empty((*rgba.shape[:2], 3), np.uint8)
+    rows = max(1, _MIXED // max(1, rgba.shape[1]))
+    for start in range(0, len(rgba), rows):  # of the largest picture allowed, the sums alone would take 0.8 GB
+        part = rgba[start : start + rows].astype(np.int32)
+        alpha = part[..., 3:]
+        mixed = part[..., :3] * alpha + np.asarray(background, np.int32) * (255 - alpha)
+        result[start : start + rows] = (mixed + 127) // 255
+    return result
 
 
 def turn(pixels: np.ndarray, value: int) -> np.ndarray:

@@ -4,6 +4,8 @@ Y. LeCun, C. Cortes and C. Burges, "The MNIST database of handwritten digits", 1
 """
 
 import gzip
+import io
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.arrays import Examples, Split, check_examples
+from zoo.files import ZipReader, current_limits, reading
 
 _FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -21,9 +24,6 @@ _FILES = {
 _NPZ = "mnist.npz"
 _NPZ_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 _NPZ_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
-
-# An IDX file says its own size; a damaged one must not make us reserve more than this.
-_MAX_BYTES = 1 << 30
 
 
 def load(folder: str | Path, size: int = 32) -> Split:
@@ -47,7 +47,7 @@ def load(folder: str | Path, size: int = 32) -> Split:
         parts = _read_npz(folder / _NPZ)
     else:
         parts = {part: tuple(_read_idx(_find(folder, name)) for name in names) for part, names in _FILES.items()}
-    return Split(*(_examples(*parts[part], size=size, what=f"mnist {part}") for part in ("train", "test")))
+    return Split(*(_examples(*parts[part], size=size, what=f"{folder}: mnist {part}") for part in ("train", "test")))
 
 
 def download(folder: str | Path) -> Path:
@@ -102,8 +102,8 @@ def _examples(images: NDArray[Any], labels: NDArray[Any], *, size: int, what: st
     border = (size - 28) // 2
     if border < 0 or 28 + 2 * border != size:
         raise ValueError(f"mnist: size is 28 plus an equal border on both sides (28, 30, 32, ...); got {size}.")
-    if images.dtype != np.uint8:
-        raise ValueError(f"{what}: MNIST stores uint8 pixels; got {images.dtype}.")
+    if images.dtype != np.uint8 or images.shape[1:] != (28, 28):
+        raise ValueError(f"{what}: MNIST stores uint8 pixels [N, 28, 28]; got {images.dtype} {list(images.shape)}.")
     examples = check_examples(images / np.float32(255), labels, size=(28, 28, 1), num_classes=10, what=what)
     return Examples(np.pad(examples.images, [(0, 0), (border, border), (border, border), (0, 0)]), examples.labels)
 
@@ -121,33 +121,42 @@ def _find(folder: Path, name: str) -> Path:
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:
     """Reads one IDX file: a magic number with the number of axes, the size of each, and the bytes."""
-    opener = gzip.open if path.suffix == ".gz" else open
     axes = 3 if "idx3" in path.name else 1
-    try:
-        with opener(path, "rb") as file:
-            header = file.read(4 + 4 * axes)
-            if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, 8, axes]):
-                raise ValueError(
-                    f"{path}: no IDX file of unsigned bytes with {axes} axes; it starts {header[:4].hex()}."
-                )
-            shape = struct.unpack(f">{axes}I", header[4:])
-            count = int(np.prod(shape, dtype=object))
-            if count > _MAX_BYTES:
-                raise ValueError(f"{path}: says it holds {count} bytes, more than {_MAX_BYTES}; it is damaged.")
-            body = file.read(count + 1)
-    except (EOFError, gzip.BadGzipFile, OSError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}.") from error
-    if len(body) != count:
-        at_least = "more than " if len(body) > count else ""
-        raise ValueError(f"{path}: its header says {count} bytes but {at_least}{min(len(body), count)} follow.")
-    return np.frombuffer(body, np.uint8).reshape(shape)
+    with reading(path, "an IDX file"), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        header = file.read(4 + 4 * axes)
+        if len(header) < 4 + 4 * axes or header[:4] != bytes([0, 0, 8, axes]):
+            raise ValueError(f"{path}: no IDX file of unsigned bytes with {axes} axes; it starts {header[:4].hex()}.")
+        shape = struct.unpack(f">{axes}I", header[4:])
+        count = math.prod(shape)
+        current_limits().check(count, path.stat().st_size, path, "its header")
+        body = file.read(count + 1)
+        if len(body) != count:
+            at_least = "more than " if len(body) > count else ""
+            raise ValueError(f"{path}: its header says {count} bytes but {at_least}{min(len(body), count)} follow.")
+        return np.frombuffer(body, np.uint8).reshape(shape)
 
 
 def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], ...]]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {part: (file[f"x_{part}"], file[f"y_{part}"]) for part in ("train", "test")}
-    except KeyError as error:
-        raise ValueError(f"{path}: holds x_train, y_train, x_test and y_test; {error}.") from error
-    except Exception as error:
-        raise ValueError(f"{path}: no readable mnist.npz: {error}.") from error
+    with ZipReader(path) as archive:
+        names = {(letter, part): f"{letter}_{part}.npy" for part in _FILES for letter in "xy"}
+        missing = sorted(name.removesuffix(".npy") for name in names.values() if name not in archive.sizes)
+        if missing:
+            raise ValueError(f"{path}: holds x_train, y_train, x_test and y_test; there is no {', '.join(missing)}.")
+        return {part: tuple(_read_npy(archive, names[letter, part]) for letter in "xy") for part in _FILES}
+
+
+def _read_npy(archive: ZipReader, name: str) -> NDArray[Any]:
+    """Reads one array of numbers, whose declared shape is compared with the bytes that are there."""
+    content = archive.read(name)
+    with reading(archive.path, "an mnist.npz"):
+        stream = io.BytesIO(content)
+        version = np.lib.format.read_magic(stream)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, fortran, dtype = read_header[version](stream)
+        held = len(content) - stream.tell()
+        if dtype.kind not in "iufb":
+            raise ValueError(f"{name} holds {dtype}, and MNIST is numbers")
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != held:
+            raise ValueError(f"{name} declares {dtype} {list(shape)}, and {held:,} bytes follow")
+        flat = np.frombuffer(content, dtype, offset=stream.tell())
+        return flat.reshape(shape, order="F" if fortran else "C")

@@ -19,6 +19,7 @@ from typing import Any
 from zoo.data import folders, images
 from zoo.data.folders import Found
 from zoo.data.words import pluralize
+from zoo.files import read_versioned, validated
 
 FORMAT = 1  # of the saved file
 
@@ -170,17 +171,8 @@ class Scan:
         Raises:
             ValueError: the file is of another kind, of a newer version, or was changed by hand.
         """
-        try:
-            data = json.loads(Path(path).read_text())
-            version, fingerprint = data.pop("format"), data.pop("fingerprint")
-            if version != FORMAT:
-                raise ValueError(f"format {version}, this version reads {FORMAT}")
-            data["pictures"] = [Picture(**picture) for picture in data["pictures"]]
-            data["bad"] = [BadFile(**bad) for bad in data["bad"]]
-            data["background"] = tuple(data["background"])
-            scan = cls(**data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path} is not a saved scan: {error!r}") from None
+        data = read_versioned(path, FORMAT, "a saved scan")
+        fingerprint, scan = data.pop("fingerprint", None), validated(cls, data, path)
         if scan.fingerprint != fingerprint:
             raise ValueError(f"{path}: the list of pictures does not match its fingerprint; scan again")
         return scan

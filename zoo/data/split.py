@@ -18,6 +18,7 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.words import pluralize
+from zoo.files import read_versioned, validated
 
 FORMAT = 1  # of the saved file
 SETS = ("train", "validation", "test")
@@ -70,16 +71,9 @@ class Split:
         Raises:
             ValueError: the file is of another kind or a newer version.
         """
-        try:
-            data = json.loads(Path(path).read_text())
-            if data.pop("format") != FORMAT:
-                raise ValueError(f"this version reads format {FORMAT}")
-            split = cls(**data)
-            split.shares = (split.shares[0], split.shares[1])
-            if not set(split.sets.values()) <= set(SETS):
-                raise ValueError(f"sets are {SETS}")
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ValueError(f"{path} is not a saved split: {error!r}") from None
+        split = validated(cls, read_versioned(path, FORMAT, "a saved split"), path)
+        if not set(split.sets.values()) <= set(SETS):
+            raise ValueError(f"{path} is not a saved split: sets are {', '.join(SETS)}")
         return split
 
 

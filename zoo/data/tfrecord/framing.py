@@ -9,10 +9,14 @@ import gzip
 import io
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from zoo.files import BoundedStream, limits
 
 HEADER, FOOTER = 12, 4
 ADVICE = "Build or copy the file again, or leave damaged files out (on_damage='skip')"
@@ -114,20 +118,22 @@ def count_records(path: str | os.PathLike[str]) -> FileReport:
 
     Raises:
         OSError: the file cannot be read.
+        ValueError: a gzip file unpacks to more than is believed of one of its size, see ``zoo.files.Limits``.
     """
     name = os.fspath(path)
     offset = index = 0
-    with _open(path) as stream:
-        size = os.path.getsize(path)
+    with _open(path) as stream, limits(max_bytes=sys.maxsize):  # nothing is kept, so any size is right
+        size, packed = os.path.getsize(path), isinstance(stream, gzip.GzipFile)
+        source: Any = BoundedStream(stream, path) if packed else stream
         while True:
             try:
-                header = stream.read(HEADER)
+                header = source.read(HEADER)
                 if not header:
                     return FileReport(name, index)
                 length, reason = _length(header)
                 end = offset + HEADER + length + FOOTER
-                if isinstance(stream, gzip.GzipFile):
-                    cut = not reason and not _passes(stream, length + FOOTER)
+                if packed:
+                    cut = not reason and not _passes(source, length + FOOTER)
                 else:
                     cut = end > size
                     stream.seek(min(end, size))
@@ -141,7 +147,7 @@ def count_records(path: str | os.PathLike[str]) -> FileReport:
             index += 1
 
 
-def _passes(stream: gzip.GzipFile, count: int) -> bool:
+def _passes(stream: BoundedStream, count: int) -> bool:
     """Reads so many bytes, never more than a block of them at a time; False when there are fewer."""
     while count and (block := stream.read(min(count, _BLOCK))):
         count -= len(block)

@@ -13,6 +13,7 @@ from zoo.data.tfrecord.framing import (
     WholeFileDamage,
     verify_file,
 )
+from zoo.files import read_versioned, validated
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -78,19 +79,14 @@ class Manifest:
         path = Path(folder) / NAME
         if not path.exists():
             raise FileNotFoundError(f"{os.fspath(folder)!r} has no {NAME}; name the record files themselves")
-        try:
-            data = json.loads(path.read_text())
-            if (version := data.pop("format")) != FORMAT:
-                raise ValueError(f"format {version}, this version reads {FORMAT}")
-            data["sets"] = {name: [Shard(**shard) for shard in shards] for name, shards in data["sets"].items()}
-            data["labels"] = {name: (int(low), int(high)) for name, (low, high) in data["labels"].items()}
-            data["background"] = tuple(data["background"])
-            manifest = cls(**data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path} is not a manifest of TFRecord files: {error!r}") from None
+        manifest = validated(cls, read_versioned(path, FORMAT, "a manifest of TFRecord files"), path)
         for shard in (shard for shards in manifest.sets.values() for shard in shards):
             if Path(shard.file).name != shard.file or shard.file in ("", ".", ".."):
                 raise ValueError(f"{path} names a file outside its folder: {shard.file!r}")
+            if shard.count < 1 or shard.bytes < 1:
+                raise ValueError(f"{path}: {shard.file!r} has {shard.count} records in {shard.bytes} bytes")
+        if manifest.layout and (unknown := manifest.sets.keys() - manifest.labels.keys()):
+            raise ValueError(f"{path} does not say which labels the sets {', '.join(sorted(unknown))} have")
         return manifest
 
     def shards(self, name: str) -> list[Shard]:
