@@ -491,7 +491,7 @@ def test_op_names_are_unique_while_variable_names_are_shared():
             assert zoo.get_variable("w", [1]).name == "quiet/w:0"
 
 
-def test_partitioners_split_in_a_graph_and_are_refused_in_a_model():
+def test_partitioners_split_in_a_graph():
     partitioner = tf.compat.v1.fixed_size_partitioner(2)
     with tf.Graph().as_default():
         with zoo.variable_scope("s", partitioner=partitioner):
@@ -501,8 +501,6 @@ def test_partitioners_split_in_a_graph_and_are_refused_in_a_model():
         other = zoo.variable_scope("s", partitioner=tf.compat.v1.fixed_size_partitioner(4), reuse=True)
         with other, pytest.raises(ValueError, match="partitions"):
             zoo.get_variable("w", [4, 2])
-    with pytest.raises(ValueError, match="partitioner"):
-        run("model", lambda x: zoo.get_variable("w", [4, 2], partitioner=partitioner))
 
 
 @every_place

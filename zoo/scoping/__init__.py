@@ -8,8 +8,9 @@ from zoo.scoping.args import (
     current_arg_scope,
     has_arg_scope,
 )
-from zoo.scoping.frames import ScopeError, VariableScope, current_frame, get_variable_scope, random_seed
+from zoo.scoping.frames import VariableScope, current_frame, get_variable_scope, random_seed
 from zoo.scoping.functions import check_options, find_function, function_name, register_function
+from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Scope
 from zoo.scoping.model import Model
 from zoo.scoping.replicas import (

@@ -7,8 +7,8 @@ root of the variable scopes answers every `get_variable`, whether zoo's, TensorF
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-import math
 import sys
 import weakref
 import zlib
@@ -19,17 +19,13 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from zoo.scoping.foreign import hook_legacy_layers
+from zoo.scoping.initial import ScopeError, gives_its_shape, initial_value
 
 VariableScope = tf.compat.v1.VariableScope
 get_variable_scope = tf.compat.v1.get_variable_scope
 
+_GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 _TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "zoo.layers", "zoo.rnn")
-
-
-class ScopeError(ValueError):
-    """A rule of variable scopes was broken: a name made twice, missing, or of another shape or type."""
-
-    __init__ = Exception.__init__  # autograph raises such errors again as what they are
 
 
 class Store(Protocol):
@@ -53,6 +49,9 @@ class Store(Protocol):
     def next_seed(self) -> tf.Tensor:
         """A new int32[2] seed for this run."""
 
+    def variables_in(self, collection: str) -> list[Any]:
+        """What the store keeps in that collection from run to run."""
+
 
 class Frame:
     """One run of a scoped function: which names were asked for, what was collected, which seeds were drawn."""
@@ -65,7 +64,8 @@ class Frame:
         self.native = False
         self.last = ""
         self.creating: str | None = None
-        self._run_seed: tf.Tensor | None = None
+        self.entry = 0  # how often a store has been entered
+        self._seeds: tuple[Any, tf.Tensor] | None = None  # the run and its seed
         self._draws = 0
 
     @contextlib.contextmanager
@@ -73,12 +73,21 @@ class Frame:
         """Makes this the active frame, at the root of the variable scopes and with fresh `default_name` counters."""
         root = VariableScope(False, custom_getter=_root_getter, use_resource=True, dtype=dtype)
         token = _FRAME.set(self)
+        self.entry += 1
         try:
             with tf.compat.v1.variable_scope(root, auxiliary_name_scope=False) as scope:
                 scope._reuse = False  # TensorFlow forces AUTO_REUSE in eager mode
                 # re-entering a scope object saved the counters and will restore them
                 tf.compat.v1.get_collection_ref(("__varscope",))[0].variable_scopes_count.clear()
                 yield self
+        except RuntimeError as error:  # TensorFlow's "Improper nesting" hides what it says of caching devices
+            if isinstance(error.__context__, NotImplementedError) and "aching device" in str(error.__context__):
+                raise ScopeError(
+                    "A caching_device is where a graph keeps copies of variables, and tf.compat.v1.variable_scope "
+                    "refuses it in eager mode. Open zoo.variable_scope(..., caching_device=...), which takes it "
+                    "everywhere, or call the model in a tf.function."
+                ) from error
+            raise
         finally:
             _FRAME.reset(token)
 
@@ -87,34 +96,45 @@ class Frame:
         if self.creating is not None:
             key = zlib.crc32(self.creating.encode()) & 0x7FFFFFFF
             return tf.constant([self.store.seed & 0x7FFFFFFF, key] if seed is None else [seed, 0], tf.int32)
-        if self._run_seed is None:
-            self._run_seed = self.store.next_seed()
+        run = self.run()
+        if self._seeds is None or self._seeds[0] != run:
+            with drawn_once():
+                self._seeds = run, self.store.next_seed()
+        drawn = self._seeds[1]
         if seed is not None:
-            return tf.stack([tf.constant(seed, tf.int32), self._run_seed[1]])
+            return tf.stack([tf.constant(seed, tf.int32), drawn[1]])
         self._draws += 1
-        return tf.random.experimental.stateless_fold_in(self._run_seed, self._draws)
+        return tf.random.experimental.stateless_fold_in(drawn, self._draws)
 
-    def get(
-        self, name: str, shape: Any, dtype: Any, initializer: Any, reuse: Any, partitioner: Any = None, **how: Any
-    ) -> Any:
+    def run(self) -> tuple[int, Any]:
+        """What tells one call from the next: a tensor that is kept must not outlive it.
+
+        A model has a frame for each call, a store one for all: there a call is an entry, or the trace of a function.
+        """
+        graph = function_graph()
+        return self.entry, None if graph is None else weakref.ref(graph)
+
+    def get(self, name: str, shape: Any, dtype: Any, initializer: Any, reuse: Any, **how: Any) -> Any:
         """Answers one `get_variable(name)` by TF1's rules: share, make, or say what is wrong."""
+        if _GLOBAL_STEP in (how["collections"] or ()):  # asked for by `get_or_create_global_step`
+            for step in self.collection(_GLOBAL_STEP):
+                return step
         self.check_reuse(name, reuse)
         found = self.store.lookup(name)
         if found is None:
-            if partitioner is not None:
-                raise ScopeError(
-                    f"Variable {name!r}: a partitioner has no meaning inside a model. Use "
-                    "tf.distribute.ParameterServerStrategy(variable_partitioner=...) or a TF1 graph."
-                )
             found = self._create(name, shape, dtype, initializer, caller(), **how)
         else:
-            check_match(name, found, shape, dtype)
+            check_match(name, found, shape, None if gives_its_shape(initializer, shape) else dtype)
         if name not in self.seen:
             self.seen[name] = caller()
             trace = _current_trace()
             if trace is not None:
                 self._traces[name] = (weakref.ref(trace), trace.name)
         return found
+
+    def collection(self, name: Any) -> list[Any]:
+        """The store's variables in that collection, and what this run has added to it."""
+        return [*self.store.variables_in(name), *self.collections.get(name, ())]
 
     def check_reuse(self, name: str, reuse: Any) -> None:
         """Raises ScopeError for a name made twice without reuse, or missing under reuse=True.
@@ -130,7 +150,7 @@ class Frame:
         check_reuse(name, reuse, self.seen)
 
     def _create(self, name: str, shape: Any, dtype: Any, initializer: Any, where: str, **how: Any) -> Any:
-        full_shape, dtype, initial = _initial_value(name, shape, dtype, initializer)
+        full_shape, dtype, initial = initial_value(name, shape, dtype, initializer, lambda: self.random_seed(None))
 
         def make() -> Any:
             self.creating = name
@@ -171,6 +191,27 @@ def _current_trace() -> Any:
     while hasattr(graph, "outer_graph"):
         graph, found = graph.outer_graph, graph
     return found
+
+
+def function_graph() -> Any:
+    """Returns the graph of the function being traced, outside its loops and branches; None in eager mode."""
+    if tf.executing_eagerly():
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "is_control_flow_graph", False):
+        graph = graph.outer_graph
+    return graph
+
+
+@contextlib.contextmanager
+def drawn_once() -> Iterator[None]:
+    """Lifts what is made inside out of loops and branches, so that all of the run can use it."""
+    graph = function_graph()
+    if graph is None or graph is tf.compat.v1.get_default_graph():
+        yield
+        return
+    with graph.as_default():
+        yield
 
 
 def caller() -> str:
@@ -220,100 +261,6 @@ def check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
         )
 
 
-def _initial_value(
-    name: str, shape: Any, dtype: Any, initializer: Any
-) -> tuple[tuple[int, ...], tf.DType, Callable[[], Any]]:
-    """Resolves shape, dtype and initial value as TF1's variable store does."""
-    static = tf.TensorShape(shape)
-    if inspect.isclass(initializer):
-        initializer = initializer()
-    if initializer is None:
-        initializer = _default_initializer(name, tf.as_dtype(dtype or tf.float32))
-    if not callable(initializer):
-        if shape is not None:
-            raise ScopeError(
-                f"Variable {name}: If initializer is a constant, do not specify shape. Received: shape={shape}. "
-                "Drop the shape, or use a constant_initializer."
-            )
-        value = tf.convert_to_tensor(initializer)
-        value_dtype = value.dtype.base_dtype
-        if dtype is not None and tf.as_dtype(dtype).base_dtype != value_dtype:
-            raise ScopeError(
-                f"Variable {name}: Initializer type '{value_dtype.name}' and explicit dtype "
-                f"'{tf.as_dtype(dtype).name}' don't match."
-            )
-        return tuple(value.shape.as_list()), value_dtype, lambda: _lifted(name, value)
-    dtype = tf.as_dtype(dtype or tf.float32).base_dtype
-    if static.is_fully_defined():
-        dims = tuple(static.as_list())
-        return dims, dtype, lambda: initializer(dims, dtype=dtype)
-    if shape is None and not _required_arguments(initializer):
-        with tf.init_scope():
-            value = tf.convert_to_tensor(initializer())
-        return tuple(value.shape.as_list()), value.dtype, lambda: value
-    raise ScopeError(
-        f"Variable {name} did not get a complete shape: shape={shape}. Its initializer {initializer!r} needs one: "
-        f"pass shape=[...] "
-        "with known sizes, or a constant initializer without shape."
-    )
-
-
-def _default_initializer(name: str, dtype: tf.DType) -> Callable[..., Any]:
-    if dtype.is_floating:
-        return _glorot_uniform
-    if dtype.is_integer or dtype.is_bool or dtype == tf.string:
-        return tf.compat.v1.zeros_initializer()
-    raise ScopeError(f"An initializer for variable {name} of {dtype.name} is required.")
-
-
-def _glorot_uniform(shape: tuple[int, ...], dtype: tf.DType) -> tf.Tensor:
-    """TF1's default initializer, uniform in +-sqrt(6 / (fan_in + fan_out)), drawn from the frame's seed."""
-    field = math.prod(shape[:-2])
-    fans = (shape[-2] + shape[-1]) * field if len(shape) > 1 else 2 * max(shape, default=1)
-    limit = tf.cast(math.sqrt(6 / max(1, fans)), dtype)
-    frame = _FRAME.get()
-    if frame is None:
-        raise RuntimeError("The default initializer draws from a frame's seed, and no frame is active.")
-    return tf.random.stateless_uniform(shape, frame.random_seed(None), -limit, limit, dtype)
-
-
-def _required_arguments(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-
-
-def _lifted(name: str, value: tf.Tensor) -> tf.Tensor:
-    """Evaluates a symbolic initial value (`other.initialized_value()`, `other * 2`) outside the graph being traced."""
-    if hasattr(value, "numpy"):
-        return value
-    constant = tf.get_static_value(value)
-    if constant is not None:
-        return tf.constant(constant)
-    graph = value.graph
-    outside = {inner.op: outer for outer, inner in graph.captures}
-    reached, ops = set(), [value.op]
-    while ops:
-        op = ops.pop()
-        if op.type == "Placeholder" and op not in outside:
-            raise ScopeError(
-                f"Variable {name}: its initial value depends on the network's input, which is not known when "
-                f"variables are "
-                "made. Use an initializer, or a value that depends on other variables and constants only."
-            )
-        if op not in reached:
-            reached.add(op)
-            ops.extend(tensor.op for tensor in op.inputs)
-    needed = [op for op in outside if op in reached]
-    definition = graph.as_graph_def()
-    with tf.init_scope():
-        wrapped = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
-        function = wrapped.prune([wrapped.graph.get_tensor_by_name(f"{op.name}:0") for op in needed], value.name)
-        return function(*(outside[op] for op in needed))
-
-
 def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
     """The custom getter at the root of every frame."""
     frame = _FRAME.get()
@@ -321,6 +268,7 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
         return getter(name, *args, **kwargs)
     bound = _GETTER_SIGNATURE.bind(name, *args, **kwargs).arguments
     bound.update(bound.pop("rest", {}))
+    name = name.rstrip("/")  # slots of TF1 (moving averages) are called "" in a scope of their own
     if tf.executing_eagerly():
         bound["reuse"] = get_variable_scope().reuse
     half = frame.store.compute_dtype
@@ -337,6 +285,19 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
     return variable
 
 
+def in_frame(custom_getter: Callable[..., Any]) -> Callable[..., Any]:
+    """Puts a `custom_getter` argument around the frame's getter: TensorFlow would put it in its place."""
+    parameters = inspect.signature(custom_getter).parameters
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+    def around(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not takes_all and "constraint" not in parameters:
+            kwargs.pop("constraint", None)
+        return custom_getter(functools.partial(_root_getter, getter), *args, **kwargs)
+
+    return around
+
+
 def _getter_arguments(
     name: Any,
     shape: Any = None,
@@ -351,6 +312,6 @@ def _getter_arguments(
 
 _GETTER_SIGNATURE = inspect.signature(_getter_arguments)
 _GETTER_ARGUMENTS = (
-    *("shape", "dtype", "initializer", "regularizer", "reuse", "trainable", "collections", "partitioner"),
+    *("shape", "dtype", "initializer", "regularizer", "reuse", "trainable", "collections"),
     *("constraint", "synchronization", "aggregation"),
 )

@@ -111,8 +111,9 @@ def _misfit(own: dict[str, Any], store: Any, scope: str) -> str:
 
 def aggregation(asked: Any, trainable: bool, dtype: tf.DType) -> str:
     """How replicas agree on an assigned value: the mean of statistics, the first replica's counters."""
-    if asked not in (None, tf.VariableAggregation.NONE):
-        return tf.VariableAggregation(asked).name.lower() if not isinstance(asked, str) else asked
+    name = getattr(asked, "name", asked or "none").lower()  # TF1 and TF2 have an enum each
+    if name != "none":
+        return name
     if trainable:
         return "none"
     return "mean" if dtype.is_floating else "only_first_replica"
@@ -126,8 +127,7 @@ class RegularizationLoss(keras.regularizers.Regularizer):
 
     def __call__(self, variable: Any) -> tf.Tensor:
         """The loss of that variable."""
-        value = self.regularizer(tf.convert_to_tensor(variable))
-        return tf.zeros([]) if value is None else value  # slim's regularizers of scale 0 give None
+        return self.regularizer(tf.convert_to_tensor(variable))
 
 
 class Constraint(keras.constraints.Constraint):

@@ -14,9 +14,10 @@ from keras.src.backend.common import global_state
 
 from zoo.scoping.args import arg_scope, current_arg_scope
 from zoo.scoping.features import BottleneckMixin
-from zoo.scoping.frames import Frame, ScopeError
+from zoo.scoping.frames import Frame
 from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
+from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
 from zoo.scoping.replicas import replicas
 from zoo.scoping.saving import SavingMixin
@@ -174,8 +175,8 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         return raw
 
     def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
-        """Adds the regularizer's loss of the variable of that full name to `losses`, once."""
-        if self.book.building:
+        """Adds the regularizer's loss of the variable of that full name to `losses`, once; one of None adds nothing."""
+        if self.book.building and regularizer(self.book.raw[name]) is not None:  # as slim's of scale 0
             self.book.weights[name].regularizer = RegularizationLoss(regularizer)
 
     def _scope(self, path: str) -> Model | Scope:

@@ -21,7 +21,9 @@ from zoo.scoping.frames import (
     caller,
     check_match,
     get_variable_scope,
+    in_frame,
 )
+from zoo.scoping.initial import guarded_initializer
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 no_regularizer = tf.compat.v1.no_regularizer
@@ -88,7 +90,10 @@ def get_variable(
         if not in_graph():
             raise outside_error(f"get_variable({name!r})")
         initializer, regularizer = _by_keras_names(name, shape, initializer, regularizer)
+        if initializer is None and callable(get_variable_scope().initializer):
+            initializer = get_variable_scope().initializer
         try:
+            initializer = guarded_initializer(initializer, shape)
             return tf.compat.v1.get_variable(
                 name, shape, dtype, initializer, regularizer, trainable=trainable, collections=collections, **kwargs
             )
@@ -107,6 +112,8 @@ def get_variable(
             frame.seen.setdefault(full, "an earlier line")
             return found
     initializer, regularizer = _by_keras_names(name, shape, initializer, regularizer)
+    if kwargs.get("custom_getter") is not None:
+        kwargs["custom_getter"] = in_frame(kwargs["custom_getter"])
     before, frame.native = frame.native, True
     try:
         return tf.compat.v1.get_variable(
@@ -161,6 +168,8 @@ def variable_scope(
     for what in ("initializer", "regularizer"):
         if kwargs.get(what) is not None:
             kwargs[what] = getattr(keras_names, what)(kwargs[what], f"variable_scope({name_or_scope!r})")
+    if frame is not None and tf.executing_eagerly():
+        kwargs.pop("caching_device", None)  # where a graph keeps copies; TensorFlow refuses it in eager mode
     scope = tf.compat.v1.variable_scope(
         name_or_scope, default_name, values, reuse=reuse, auxiliary_name_scope=auxiliary_name_scope, **kwargs
     )
@@ -195,7 +204,7 @@ class variable_store:  # noqa: N801 - used like a function
     def __init__(self, seed: int | None = None) -> None:
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.variables: dict[str, tf.Variable] = {}
-        self._regularized: set[str] = set()
+        self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._frame = Frame(self)
         self._generator = tf.random.Generator.from_seed(self.seed)
         self._entered: list[contextlib.AbstractContextManager[Frame]] = []
@@ -223,7 +232,15 @@ class variable_store:  # noqa: N801 - used like a function
         """Makes a `tf.Variable` of that full name."""
         trainable = how["trainable"] is not False
         with tf.init_scope(), tf.compat.v1.name_scope(None):
-            variable = tf.Variable(initial, trainable=trainable, name=name, dtype=dtype, constraint=how["constraint"])
+            variable = tf.Variable(
+                initial,
+                trainable=trainable,
+                name=name,
+                dtype=dtype,
+                constraint=how["constraint"],
+                synchronization=tf.VariableSynchronization[getattr(how["synchronization"], "name", "AUTO")],
+                aggregation=tf.VariableAggregation[getattr(how["aggregation"], "name", "NONE")],
+            )
         self.variables[name] = variable
         for key in collections_of(how["collections"], trainable):
             self._frame.collections.setdefault(key, []).append(variable)
@@ -233,11 +250,14 @@ class variable_store:  # noqa: N801 - used like a function
 
     def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
         """Adds the regularizer's loss of the variable of that full name, once."""
-        if name not in self._regularized:
-            self._regularized.add(name)
-            loss = regularizer(self.variables[name])
-            if loss is not None:
-                self._frame.collections.setdefault(tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES, []).append(loss)
+        self._regularizers.setdefault(name, regularizer)
+
+    def variables_in(self, collection: str) -> list[Any]:
+        """The regularization losses, of the values that the variables have now; other collections are the frame's."""
+        if collection != tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES:
+            return []
+        losses = [regularizer(self.variables[name]) for name, regularizer in self._regularizers.items()]
+        return [loss for loss in losses if loss is not None]
 
     def is_frozen(self, scope: str) -> bool:
         """A store freezes nothing."""
@@ -273,8 +293,7 @@ def get_collection(name: str) -> list[Any]:
         if not in_graph():
             raise outside_error(f"get_collection({name!r})")
         return tf.compat.v1.get_collection(name)
-    kept = getattr(frame.store, "variables_in", None)
-    return [*(kept(name) if kept else ()), *frame.collections.get(name, ())]
+    return frame.collection(name)
 
 
 def scope_is_frozen() -> bool:
