@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from zoo.nets.sequence_tagger import sequence_tagger as sequence_tagger
     from zoo.nets.word_lm import word_lm as word_lm
     from zoo.parallel import multi_gpu as multi_gpu
-    from zoo.registry import NetSpec as NetSpec
     from zoo.registry import create as create
     from zoo.registry import list_nets as list_nets
     from zoo.registry import register_net as register_net
     from zoo.scoping import AUTO_REUSE as AUTO_REUSE
     from zoo.scoping import Model as Model
+    from zoo.scoping import NetSpec as NetSpec
     from zoo.scoping import ScopeError as ScopeError
     from zoo.scoping import add_arg_scope as add_arg_scope
     from zoo.scoping import add_to_collection as add_to_collection
@@ -67,7 +67,7 @@ _NAMES = {
     "flatten": "zoo.layers",
     "fully_connected": "zoo.layers",
     "max_pool2d": "zoo.layers",
-    "NetSpec": "zoo.registry",
+    "NetSpec": "zoo.scoping",
     "create": "zoo.registry",
     "list_nets": "zoo.registry",
     "register_net": "zoo.registry",

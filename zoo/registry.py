@@ -11,14 +11,11 @@ import numbers
 import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+from typing import Any, Protocol, TypeAlias, overload
 
-from zoo.scoping import Model, register_function
-
-if TYPE_CHECKING:
-    from zoo.data.preprocessing import Preprocessing
+from zoo.scoping import Model, NetSpec, describe, register_function
 
 Network: TypeAlias = Callable[..., Any]
 
@@ -38,43 +35,6 @@ class TensorLike(Protocol):
         """The type of the elements."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetSpec:
-    """What is published about a network.
-
-    Args:
-        name: The name to create it by, such as ``"lenet5"``.
-        paper: Authors, title and year, with the identifier or address where it can be read.
-        input_size: Height, width and channels of the images; for other inputs, the shape of one example.
-        num_classes: Default number of classes; None for a network without a classifier.
-        published_params: Published counts with the default options: ``"trainable"``, ``"total"`` or both.
-        gmacs: Multiply-accumulate operations of the convolutions and dense layers for one example, in 10^9.
-        preprocessing: How pictures become inputs; None where inputs are no pictures.
-        variants: Other published settings: pairs of options and their ``published_params``.
-        inputs: Input of the model for given options, where it is not ``input_size``: a function from the options
-            (a dict) to a shape without batch or a structure of ``tf.TensorSpec``.
-        computing: Options that change what is computed but no variable's name or shape, such as an activation: weights
-            that come with zoo are refused by a model with others.
-        builder: The registered ``Net``; set by ``register_net``.
-    """
-
-    name: str
-    paper: str
-    input_size: tuple[int | None, ...]
-    num_classes: int | None
-    published_params: Mapping[str, int] = field(default_factory=dict)
-    gmacs: float | None = None
-    preprocessing: "Preprocessing | None" = None
-    variants: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]] = ()
-    inputs: Callable[[Mapping[str, Any]], Any] | None = None
-    computing: Sequence[str] = ()
-    builder: "Net | None" = field(default=None, repr=False, compare=False)
-
-    def input_shape(self, options: Mapping[str, Any] | None = None) -> Any:
-        """Returns the input of the model built with these options: a shape without batch, or a structure of specs."""
-        return self.inputs(options or {}) if self.inputs else self.input_size
-
-
 class Net:
     """A registered network: its scoped function, its metadata, and the builder of its Keras model.
 
@@ -85,8 +45,8 @@ class Net:
 
     def __init__(self, network: Network, spec: NetSpec) -> None:
         self.network = network
-        network.computing = tuple(spec.computing)  # type: ignore[attr-defined]  # read where weights are loaded
         self.spec = replace(spec, builder=self)
+        describe(network, self.spec)
         self.__name__ = spec.name
         self.__doc__ = network.__doc__
         self.__wrapped__ = network  # inspect.signature and help() show the network's own arguments
@@ -160,7 +120,7 @@ class Net:
 
         file = None
         if weights is not None:
-            file, options = building.open_for(self.spec.name, weights, options, self.options())
+            file, options = building.open_for(self.spec, weights, options, self.options())
         if input_shape is None:
             input_shape = building.input_shape(file) or self.spec.input_shape(options)
         model = Model(

@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+import zoo
+from zoo.registry import get_net
 from zoo.transfer import load_trunk
 from zoo.transfer.trunk import EMBEDDED, digest_of
 from zoo.weights import bundled
@@ -28,6 +30,33 @@ def test_a_trunk_offers_pooled_end_points_of_its_later_half(lenet):
 def test_other_networks_offer_their_later_maps(net, options):
     trunk = load_trunk(net, "none", size=32, options=options)
     assert trunk.bottleneck == "final_block" == trunk.offered()[-1] and len(trunk.offered()) >= 3
+    assert not any("logits" in name for name in trunk.model.variable_names)
+
+
+@pytest.mark.parametrize("net", [name for name in zoo.list_nets() if get_net(name).spec.headless])
+def test_a_trunk_has_no_head(net, monkeypatch):
+    built = {}
+
+    def build(name, **options):
+        built.update(options)
+        raise FetchError("enough seen")
+
+    monkeypatch.setattr("zoo.transfer.trunk.create", build)
+    with pytest.raises(FetchError, match="enough"):
+        load_trunk(net, "none")
+    assert not built["num_classes"] and not built.get("aux_logits")
+    with pytest.raises(FetchError, match="enough"):
+        load_trunk(net, "none", options={"num_classes": 3})
+    assert built["num_classes"] == 3
+
+
+def test_weights_that_come_with_zoo_fit_without_their_head():
+    trunk, whole = load_trunk("lenet5", "digits"), zoo.lenet5(weights="digits")
+    assert set(whole.variable_names) - set(trunk.model.variable_names) == {
+        "LeNet5/logits/weights",
+        "LeNet5/logits/biases",
+    }
+    np.testing.assert_array_equal(trunk.model.variable("fc4/weights"), whole.variable("fc4/weights"))
 
 
 def test_a_network_without_maps_is_no_trunk():

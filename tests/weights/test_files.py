@@ -18,7 +18,7 @@ from zoo.weights.keras_files import read_keras
 from zoo.weights.safetensors_files import write_safetensors
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import inception_modules, is_torch_state, units_from_torch
-from zoo.weights.units import natural_key, pair_units, part_of
+from zoo.weights.units import natural_key, pair_units
 
 LAYERS = {
     "conv2d_1": [("kernel", np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4))],
@@ -181,11 +181,8 @@ def test_densenets_modules_in_order_with_old_spelling():
     ]  # fmt: skip
 
 
-def test_names_and_parts():
+def test_names():
     assert sorted(["conv2d_10", "conv2d", "conv2d_9"], key=natural_key) == ["conv2d", "conv2d_9", "conv2d_10"]
-    assert part_of("InceptionV3/AuxLogits/Conv2d_2b_1x1/biases") == "aux"
-    assert part_of("densenet121/logits/weights") == "head"
-    assert part_of("InceptionV3/Mixed_5b/Branch_0/Conv2d_0a_1x1/weights") == "trunk"
 
 
 def test_layers_of_another_network_are_named(tmp_path):

@@ -11,6 +11,7 @@ from weights.fixtures import images, keras_layers, same, shake, small, values, w
 import zoo
 from zoo import weights
 from zoo.data.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, PRESETS
+from zoo.weights.building import open_for
 from zoo.weights.conventions import drop_classes
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import torch_state
@@ -127,6 +128,35 @@ def test_a_new_head_stays_fresh_and_is_reported(model, five, tmp_path):
     for name in report.missing:
         np.testing.assert_array_equal(five.variable(name), before[name])
     assert "the file has 6 classes, the model 5" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "head"),
+    [
+        ("cifarnet", {"input_shape": (8, 8, 3)}, "softmax_linear"),
+        ("lenet5", {"variant": "slim"}, "LeNet/fc4"),
+        ("lenet5", {"variant": "original"}, "LeNet5/RBF"),
+        ("lenet5", {}, "LeNet5/logits"),
+        ("row_classifier", {"hidden": 4}, "RowClassifier/logits"),
+    ],
+)
+def test_the_network_says_which_scope_is_its_head(net, options, head, tmp_path):
+    ten = zoo.create(net, seed=1, **options)
+    path = save_tf1(ten, tmp_path / "ten.ckpt")
+    other = zoo.create(net, num_classes=5, seed=2, **options)
+    before = values(other)
+    report = weights.load(other, path)
+    assert set(report.missing) == {name for name in before if name.startswith(f"{head}/")}
+    assert same(other, ten, report.loaded) and report.loaded
+    assert all(np.array_equal(other.variable(name), before[name]) for name in report.missing)
+    spec = other.spec
+    file, _ = open_for(spec, path, other.options, spec.builder.options())
+    assert file.num_classes == (None if head.endswith("RBF") else 10)  # what `zoo predict` builds
+    built = zoo.create(net, weights=path, num_classes=5, **options)
+    assert same(built, ten, report.loaded)
+    if zoo.create(net, **options).spec.headless:
+        report = weights.load(zoo.create(net, **{**options, "num_classes": None}), path)
+        assert set(report.unexpected.values()) == {"the model has no such classifier"}
 
 
 def test_another_image_size_loads_the_trunk_and_says_why_the_aux_head_stays(model, tmp_path):

@@ -86,7 +86,7 @@ def _build(network: Any, weights: str, options: dict[str, Any]) -> Any:
 
     network.check_options(options)
     given = options
-    file, options = open_for(network.spec.name, weights, given, network.options())
+    file, options = open_for(network.spec, weights, given, network.options())
     if file is not None and "num_classes" not in given:
         if not file.num_classes:
             raise ValueError(

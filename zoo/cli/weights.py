@@ -111,7 +111,7 @@ def convert(
     from zoo.weights.saving import save
 
     network = get_net(net)
-    file, options = open_for(net, source, parse_options(option), network.options())
+    file, options = open_for(network.spec, source, parse_options(option), network.options())
     if file is None:
         raise ValueError(f"{source!r} comes with zoo as safetensors; give the path of another file.")
     options.setdefault("num_classes", file.num_classes or 0)

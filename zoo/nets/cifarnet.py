@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from zoo import layers
 from zoo.data.preprocessing import Preprocessing
-from zoo.registry import NetSpec, register_net
-from zoo.scoping import arg_scope, variable_scope
+from zoo.registry import register_net
+from zoo.scoping import NetSpec, arg_scope, variable_scope
 
 
 @register_net(
@@ -36,6 +36,8 @@ from zoo.scoping import arg_scope, variable_scope
         published_params={"trainable": 1_068_298, "total": 1_068_298},
         gmacs=0.018470784,
         preprocessing=Preprocessing((24, 24), "crop_or_pad", mean=(0.5,) * 3, std=(0.25,) * 3),
+        heads=("softmax_linear",),
+        headless={"num_classes": None},
     )
 )
 def cifarnet(

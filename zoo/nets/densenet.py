@@ -23,8 +23,8 @@ import tensorflow as tf
 from zoo import layers
 from zoo.data.preprocessing import PRESETS, Preprocessing
 from zoo.layers.dense_block import dense_block, norm_pool, norm_relu
-from zoo.registry import Net, NetSpec, register_net
-from zoo.scoping import arg_scope, get_variable_scope, variable_scope
+from zoo.registry import Net, register_net
+from zoo.scoping import NetSpec, arg_scope, get_variable_scope, variable_scope
 
 Output = tuple[tf.Tensor, dict[str, tf.Tensor]]
 PAPER = "Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, 2016, arXiv:1608.06993"
@@ -44,6 +44,7 @@ def _imagenet_input(options: Mapping[str, Any]) -> tuple[int, int, int]:
         gmacs=2.834,
         preprocessing=PRESETS["imagenet_torchvision"],
         inputs=_imagenet_input,
+        headless={"num_classes": 0},
     )
 )
 def densenet(
@@ -176,6 +177,7 @@ def _published(
             gmacs=gmacs,
             preprocessing=PRESETS["imagenet_torchvision"],
             inputs=_imagenet_input,
+            headless={"num_classes": 0},
             **spec,
         )
     )(network)
@@ -231,6 +233,7 @@ densenet264 = _published(  # table 1 of the paper; its technical report means k 
             for classes, count in zip((10, 100), counts, strict=False)
         ),
         inputs=lambda options: (32, 32, options.get("in_channels", 3)),
+        headless={"num_classes": 0},
     )
 )
 def densenet_cifar(

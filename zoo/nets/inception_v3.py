@@ -12,8 +12,8 @@ import tensorflow as tf
 from zoo import layers
 from zoo.data.preprocessing import PRESETS
 from zoo.nets.inception_blocks import Conv, Mixed, Pool, apply_stage, average_3x3, block_8, block_17, block_35
-from zoo.registry import NetSpec, register_net
-from zoo.scoping import arg_scope, variable_scope
+from zoo.registry import register_net
+from zoo.scoping import NetSpec, arg_scope, variable_scope
 
 # 35 x 35 -> 17 x 17 and 17 x 17 -> 8 x 8 (figure 10).
 _REDUCE_35 = (
@@ -121,6 +121,9 @@ def inception_arg_scope(
         ),
         inputs=lambda options: (299, 299, options.get("in_channels", 3)),
         computing=("batch_norm_epsilon", "count_include_pad"),
+        heads=("Logits",),
+        aux_heads=("AuxLogits",),
+        headless={"num_classes": 0, "global_pool": True, "aux_logits": False},
     )
 )
 def inception_v3(

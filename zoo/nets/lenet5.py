@@ -24,8 +24,8 @@ import tensorflow as tf
 from zoo import layers
 from zoo.data.arrays import white
 from zoo.data.preprocessing import Preprocessing
-from zoo.registry import NetSpec, register_net
-from zoo.scoping import arg_scope, get_variable, variable_scope
+from zoo.registry import register_net
+from zoo.scoping import NetSpec, arg_scope, get_variable, variable_scope
 from zoo.scoping.keras_names import activation as activation_of
 
 Output = tuple[tf.Tensor, dict[str, tf.Tensor]]
@@ -83,6 +83,8 @@ _POOLINGS = {"max": layers.max_pool2d, "average": layers.avg_pool2d}
         ),
         inputs=lambda options: (28, 28, 1) if options.get("variant") == "slim" else (32, 32, 1),
         computing=("activation", "pooling", "variant"),
+        heads=lambda options: {"original": ("RBF",), "slim": ("fc4",)}.get(options.get("variant", ""), ("logits",)),
+        headless={"num_classes": None},
     )
 )
 def lenet5(

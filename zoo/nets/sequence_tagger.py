@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from zoo import layers, rnn
 from zoo.data.preprocessing import Preprocessing
-from zoo.registry import NetSpec, register_net
+from zoo.registry import register_net
 from zoo.rnn.checks import check_keys, check_units, dim
-from zoo.scoping import ScopeError, variable_scope
+from zoo.scoping import NetSpec, ScopeError, variable_scope
 
 CELLS: Final = {"lstm": rnn.BasicLSTMCell, "gru": rnn.GRUCell, "rnn": rnn.BasicRNNCell}
 MERGES: Final = ("concat", "sum")

@@ -20,9 +20,9 @@ import tensorflow as tf
 
 from zoo import layers, rnn
 from zoo.data.text import continued_batches
-from zoo.registry import NetSpec, register_net
+from zoo.registry import register_net
 from zoo.rnn.checks import check_keys, check_positive, check_units
-from zoo.scoping import Model, get_variable, variable_scope
+from zoo.scoping import Model, NetSpec, get_variable, variable_scope
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def _specs(options: Mapping[str, Any]) -> Any:
             ({"size": "large"}, {"trainable": 66_022_000, "total": 66_022_000}),
         ),
         inputs=_specs,
+        heads=(),  # the words belong to the embedding as much as to the output layer
     )
 )
 def word_lm(

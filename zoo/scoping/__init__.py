@@ -13,6 +13,7 @@ from zoo.scoping.functions import check_options, find_function, function_name, r
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Scope
 from zoo.scoping.model import Model
+from zoo.scoping.net_spec import USUAL_PARTS, NetSpec, Parts, describe, description_of, parts_of
 from zoo.scoping.replicas import (
     Replicas,
     as_tower,
@@ -36,7 +37,10 @@ from zoo.scoping.variables import (
 
 __all__ = [
     "AUTO_REUSE",
+    "USUAL_PARTS",
     "Model",
+    "NetSpec",
+    "Parts",
     "Replicas",
     "Scope",
     "ScopeError",
@@ -50,6 +54,8 @@ __all__ = [
     "check_options",
     "current_arg_scope",
     "current_frame",
+    "describe",
+    "description_of",
     "find_function",
     "function_name",
     "get_collection",
@@ -60,6 +66,7 @@ __all__ = [
     "is_building",
     "load_model",
     "no_regularizer",
+    "parts_of",
     "random_seed",
     "register_function",
     "replicas",

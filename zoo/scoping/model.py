@@ -19,6 +19,7 @@ from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
+from zoo.scoping.net_spec import NetSpec, description_of
 from zoo.scoping.replicas import replicas
 from zoo.scoping.saving import SavingMixin
 from zoo.scoping.specs import as_specs, spec_of
@@ -246,6 +247,11 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     def _in_variable_dtype(self, x: Any) -> Any:
         half = tf.is_tensor(x) and x.dtype in (tf.float16, tf.bfloat16)
         return tf.cast(x, self.variable_dtype) if half else x
+
+    @property
+    def spec(self) -> NetSpec | None:
+        """What the network says about itself; None for a function that is no registered network."""
+        return description_of(self.network)
 
     @property
     def input_dtype(self) -> str:

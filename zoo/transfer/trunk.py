@@ -127,10 +127,7 @@ def load_trunk(
         if net != "inception_v3":
             raise ValueError(f"The embedded weights are an Inception-v3's. Received: {net!r}; leave --net out.")
         return _embedded(size, chosen)
-    known = get_net(net).options()
-    for name, value in (("num_classes", 0), ("global_pool", True), ("aux_logits", False)):
-        if name in known and (name != "num_classes" or "global_pool" in known):
-            chosen.setdefault(name, value)
+    chosen = {**(spec.headless or {}), **chosen}
     shape = (size or spec.input_size[0] or 224, size or spec.input_size[1] or 224, spec.input_size[2] or 3)
     wanted = None if weights in (None, "none") else str(weights)
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from zoo.data.preprocessing import Preprocessing
+from zoo.scoping import NetSpec
 from zoo.weights import bundled
 from zoo.weights.cards import Card
 from zoo.weights.files import WeightFile
@@ -14,12 +16,12 @@ from zoo.weights.loading import Report, load, open_source
 
 
 def open_for(
-    net: str, weights: str | os.PathLike[str] | WeightFile, given: Mapping[str, Any], known: Mapping[str, Any]
+    spec: NetSpec, weights: str | os.PathLike[str] | WeightFile, given: Mapping[str, Any], known: Mapping[str, Any]
 ) -> tuple[WeightFile | None, dict[str, Any]]:
     """Opens the weights a builder was asked for, and completes its options with what they were made with.
 
     Args:
-        net: Name of the network.
+        spec: The network.
         weights: The name of weights that come with zoo (``"digits"``) or are published (``"imagenet"``, ``"slim"``),
             or a path in any format; or weights that are open already.
         given: The options that the caller chose; they are kept.
@@ -31,6 +33,7 @@ def open_for(
     Raises:
         ValueError: No weights are called so, or the file is damaged or of an unknown format.
     """
+    net = spec.name
     if isinstance(weights, str) and weights in bundled.names(net):
         made_with = bundled.card(net, weights).get("options", {})
         return None, {**made_with, **given}
@@ -42,7 +45,7 @@ def open_for(
             f"{net} has no weights {str(weights)!r}; those that come with zoo are: {come_with}. It is no "
             "published name (`zoo weights list`) and no file either."
         ) from error
-    card = file.card(net)
+    file, card = dataclasses.replace(file, parts=spec.parts(given)), file.card(net)
     needs = {
         "aux_logits": file.has_aux,
         "batch_norm_scale": file.has_gamma,
@@ -51,7 +54,8 @@ def open_for(
     }
     needs = {key: value for key, value in needs.items() if key in known and value not in (None, known[key])}
     made_with = card.more.get("options", {}) if file.own_card is not None and card.net == net else {}
-    return file, {**needs, **{key: value for key, value in made_with.items() if key in known}, **given}
+    options = {**needs, **{key: value for key, value in made_with.items() if key in known}, **given}
+    return dataclasses.replace(file, parts=spec.parts(options)), options
 
 
 def input_shape(file: WeightFile | None) -> tuple[int, int, int] | None:

@@ -16,6 +16,7 @@ import numpy as np
 import safetensors.numpy
 
 import zoo
+from zoo.scoping import parts_of
 
 if TYPE_CHECKING:
     from zoo.scoping import Model
@@ -56,6 +57,8 @@ def card(net: str, name: str) -> dict[str, Any]:
 def load(model: "Model", net: str, name: str) -> None:
     """Loads weights that come with zoo into a model, after checking the file's SHA-256 against its card.
 
+    They fit whole, or but for the heads that the model leaves out.
+
     Args:
         model: A built model of the network.
         net: The network, such as ``"lenet5"``.
@@ -75,13 +78,16 @@ def load(model: "Model", net: str, name: str) -> None:
             "Install scoped-zoo again."
         )
     _check_options(model, about["options"], f"{net} weights {name!r}")
-    assign(model, safetensors.numpy.load(content), f"{net} weights {name!r} (made with options {about['options']})")
+    parts, mine = parts_of(model), set(model.variable_names)
+    values = safetensors.numpy.load(content)
+    values = {key: value for key, value in values.items() if key in mine or parts.part_of(key) == "trunk"}
+    assign(model, values, f"{net} weights {name!r} (made with options {about['options']})")
 
 
 def _check_options(model: "Model", made_with: Mapping[str, Any], what: str) -> None:
     """Raises ValueError when an option that changes what is computed is not the one the weights were made with."""
     parameters = inspect.signature(model.network).parameters
-    for option in getattr(model.network, "computing", ()):  # the registry's mark
+    for option in model.spec.computing if model.spec else ():
         wanted, given = (options.get(option, parameters[option].default) for options in (made_with, model.options))
         if wanted != given:
             raise ValueError(

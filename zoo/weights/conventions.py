@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from zoo.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from zoo.scoping import USUAL_PARTS, Parts
 from zoo.weights.units import units_of
 
 Values = dict[str, np.ndarray]
 Shapes = Mapping[str, Sequence[int]]
 
 
-def drop_classes(values: Values, shapes: Shapes, offset: int | None, background: bool) -> int:
+def drop_classes(
+    values: Values, shapes: Shapes, offset: int | None, background: bool, parts: Parts = USUAL_PARTS
+) -> int:
     """Drops the first columns of every classifier that has as many classes more than the model's.
 
     Args:
@@ -21,12 +24,13 @@ def drop_classes(values: Values, shapes: Shapes, offset: int | None, background:
         shapes: The model's full names to shapes.
         offset: How many columns to drop; None drops one if ``background``.
         background: Whether the file's first class is known to be background.
+        parts: Which of the model's scopes are heads.
 
     Returns:
         How many columns were dropped.
     """
     drop, dropped = int(background) if offset is None else offset, 0
-    for unit in units_of(shapes):
+    for unit in units_of(shapes, parts):
         if unit.part == "trunk" or "bias" not in unit.arrays:
             continue
         names = [f"{unit.name}/weights", f"{unit.name}/biases"]

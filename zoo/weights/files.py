@@ -14,13 +14,14 @@ import numpy as np
 
 from zoo.files import ZipReader, parse_json, read_json, reading
 from zoo.hdf5 import MEMBER, SIGNATURE, read_h5
+from zoo.scoping import USUAL_PARTS, Parts
 from zoo.weights.cards import Card, convention
 from zoo.weights.safetensors_files import read_safetensors
 from zoo.weights.tf1 import AVERAGE_SUFFIX, read_tf1, tf1_format
 from zoo.weights.tfjs import read_tfjs
 from zoo.weights.torch_files import is_torch_state, read_pth, units_from_torch
 from zoo.weights.training_files import read_checkpoint, weights_of
-from zoo.weights.units import Unit, part_of
+from zoo.weights.units import Unit
 
 FORMATS = ("tf1", "keras", "pth", "safetensors", "tfjs")
 
@@ -37,6 +38,7 @@ class WeightFile:
         units: Layers in the order of creation, for files that do not.
         own_card: The card that the file itself carries; None for other people's.
         batch_norm_epsilon: As the file itself says; None when it does not.
+        parts: Which scopes of ``names`` are heads, where the network is known.
     """
 
     path: str
@@ -46,6 +48,7 @@ class WeightFile:
     units: Sequence[Unit] = ()
     own_card: Card | None = None
     batch_norm_epsilon: float | None = None
+    parts: Parts = USUAL_PARTS
 
     def card(self, net: str) -> Card:
         """Returns the conventions of these weights for a network by its name, as ``"inception_v3"``."""
@@ -58,14 +61,15 @@ class WeightFile:
     @property
     def has_aux(self) -> bool:
         """Whether there are weights of an auxiliary head."""
-        return any("/AuxLogits/" in name for name in self.names) or any(unit.part == "aux" for unit in self.units)
+        named = any(self.parts.part_of(name) == "aux" for name in self.names)
+        return named or any(unit.part == "aux" for unit in self.units)
 
     @property
     def num_classes(self) -> int | None:
         """Width of the classifier; None without one, or with one of several layers."""
         widths = [unit.arrays["bias"].shape[-1] for unit in self.units if unit.part == "head"]
         for name in self.names:
-            if part_of(name) == "head" and name.endswith("/biases"):
+            if self.parts.part_of(name) == "head" and name.endswith("/biases"):
                 widths.append(self.names[name].shape[-1])
         return int(widths[0]) if len(widths) == 1 else None
 

@@ -13,16 +13,22 @@ from typing import Any
 import numpy as np
 
 from zoo.data.preprocessing import HALF
+from zoo.scoping import Parts, parts_of
 from zoo.weights.cards import Card
 from zoo.weights.conventions import change_epsilon, drop_classes, fit_gamma, fold_input_transform
 from zoo.weights.files import WeightFile, open_weights
 from zoo.weights.names import named_variables, select_names
 from zoo.weights.tf1 import _TRAINING_NAMES, AVERAGE_SUFFIX
-from zoo.weights.units import pair_units, part_of
+from zoo.weights.units import pair_units
 
 logger = logging.getLogger(__name__)
 _SHOWN = 8
 IMAGENET_WITH_BACKGROUND = 1001
+_WHY_UNUSED = {
+    "trunk": "the model has no such variable",
+    "aux": "the model has no such auxiliary head (aux_logits=False, or another image size)",
+    "head": "the model has no such classifier",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,22 +126,22 @@ def load(
     if transform_input not in ("preprocessing", "fold", "none"):
         raise ValueError(f"transform_input is 'preprocessing', 'fold' or 'none'. Received: {transform_input!r}")
     file = source if isinstance(source, WeightFile) else open_source(source, network_name(model))
-    variables = named_variables(model)
+    variables, parts = named_variables(model), parts_of(model)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     notes: list[str] = []
-    values, unexpected = _values(file, variables, shapes, averages, notes)
+    values, unexpected = _values(file, variables, shapes, parts, averages, notes)
     card = _adapt(model, file, values, shapes, labels_offset, transform_input, notes)
 
     chosen, skipped = _choose(shapes, [*values, *file.names], include, exclude)
-    heads = [name for name in chosen if part_of(name) == "head" and name.endswith("/biases") and name in values]
+    heads = [name for name in chosen if parts.part_of(name) == "head" and name.endswith("/biases") and name in values]
     if heads:
         card = dataclasses.replace(card, num_classes=int(values[heads[0]].shape[-1]))
-    missing = {name: _why_not(name, values, shapes) for name in chosen}
+    missing = {name: _why_not(name, values, shapes, parts) for name in chosen}
     missing = {name: reason for name, reason in missing.items() if reason}
     for name in values:
         if name not in shapes and name not in skipped:
-            unexpected[name] = _why_unused(name)
-    broken = {name: reason for name, reason in missing.items() if part_of(name) == "trunk"}
+            unexpected[name] = _WHY_UNUSED[parts.part_of(name)]
+    broken = {name: reason for name, reason in missing.items() if parts.part_of(name) == "trunk"}
     loaded = [name for name in chosen if name not in missing]
     if (broken and strict) or not loaded:
         raise WeightsMismatchError(file.path, missing, unexpected)
@@ -184,12 +190,13 @@ def _values(
     file: WeightFile,
     variables: Mapping[str, Any],
     shapes: dict[str, tuple[int, ...]],
+    parts: Parts,
     averages: bool | None,
     notes: list[str],
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The file's arrays under the model's names, and what of the file has no place."""
     if file.units:
-        return pair_units(file.units, shapes)
+        return pair_units(file.units, shapes, parts)
     if averages and not file.has_averages:
         raise ValueError(f"{file.path} holds no averages (names ending in {AVERAGE_SUFFIX}); leave averages=None")
     values, unused, averaged = {}, {}, 0
@@ -225,7 +232,7 @@ def _adapt(
     changes: dict[str, Any] = {}
     with_background = any(array.shape == (IMAGENET_WITH_BACKGROUND,) for array in values.values())
     background = card.labels_offset == 1 or (file.family == "slim" and with_background)
-    dropped = drop_classes(values, shapes, labels_offset, background)
+    dropped = drop_classes(values, shapes, labels_offset, background, parts_of(model))
     if dropped:
         notes.append(f"the first {dropped} of the file's classes (background) were dropped: labels_offset={dropped}")
         changes["labels_offset"] = 0
@@ -273,14 +280,14 @@ def _choose(
     return chosen, skipped
 
 
-def _why_not(name: str, values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _why_not(name: str, values: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], parts: Parts) -> str:
     """Why a variable cannot be set: it, or for a classifier its kernel or bias, is not there or has another shape."""
-    scope, part = name.rpartition("/")[0], part_of(name)
+    scope, part = name.rpartition("/")[0], parts.part_of(name)
     together = [name] if part == "trunk" else [n for n in shapes if n.rpartition("/")[0] == scope]
     for other in [name, *together]:
         if other not in values:
             sized = part == "aux" and any(
-                part_of(n) == "aux" and n.partition("/")[0] == name.partition("/")[0] for n in values
+                parts.part_of(n) == "aux" and n.partition("/")[0] == name.partition("/")[0] for n in values
             )
             return "the file's auxiliary head is for another image size" if sized else "not in the file"
         if values[other].shape != shapes[other]:
@@ -288,15 +295,6 @@ def _why_not(name: str, values: Mapping[str, np.ndarray], shapes: Mapping[str, t
                 return f"the file has {values[other].shape[-1]} classes, the model {shapes[other][-1]}"
             return f"the file has shape {list(values[other].shape)}, the model {list(shapes[other])}"
     return ""
-
-
-def _why_unused(name: str) -> str:
-    part = part_of(name)
-    return {
-        "trunk": "the model has no such variable",
-        "aux": "the model has no such auxiliary head (aux_logits=False, or another image size)",
-        "head": "the model has no such classifier",
-    }[part]
 
 
 def _by_reason(title: str, names: Mapping[str, str], by_scope: bool = False) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.scoping import parts_of
 from zoo.weights.cards import Card
 from zoo.weights.conventions import fit_gamma
 from zoo.weights.loading import network_name, network_option
@@ -67,7 +68,7 @@ def save(model: Any, path: str | os.PathLike[str], *, format: str | None = None)
             raise ValueError(
                 f"torchvision's layout is written for inception_v3 only. Received: {network_name(model)!r}"
             )
-        state = torch_state(tensors, units_of({key: array.shape for key, array in tensors.items()}))
+        state = torch_state(tensors, units_of({key: array.shape for key, array in tensors.items()}, parts_of(model)))
         write_safetensors(state, name, dataclasses.replace(card_of(model), format="torchvision").to_dict())
         notes = ["load it into torchvision.models.inception_v3(transform_input=True) for ImageNet-normalised inputs"]
         if network_option(model, "count_include_pad") is False:
@@ -106,7 +107,7 @@ def _save_keras(model: Any, tensors: Mapping[str, np.ndarray], path: Path) -> li
         folded, _ = fit_gamma(values, {key: shape for key, shape in shapes.items() if not key.endswith("/gamma")})
         if folded:
             notes.append(f"{len(folded)} gammas were folded into the convolutions, as Keras' network has none")
-    units = units_of({key: array.shape for key, array in values.items()})
+    units = units_of({key: array.shape for key, array in values.items()}, parts_of(model))
     left_out = [unit.name for unit in units if unit.part == "aux"]
     if left_out:
         notes.append(f"Keras' network has no auxiliary head: {len(left_out)} layers were left out")

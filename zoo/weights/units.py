@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.scoping import USUAL_PARTS, Parts
+
 # Role of an array in a layer -> the last part of its variable's name in zoo.
 LEAVES = {
     "kernel": "weights",
@@ -24,7 +26,7 @@ LEAVES = {
 }
 _ROLES = {leaf: role for role, leaf in LEAVES.items()}
 _NORM_ROLES = {"gamma", "beta", "mean", "variance"}
-PARTS = ("trunk", "aux", "head")
+PART_NAMES = ("trunk", "aux", "head")
 
 
 @dataclass
@@ -53,19 +55,12 @@ class Unit:
         return {role: LEAVES[role] for role in self.arrays}
 
 
-def part_of(name: str) -> str:
-    """Says from a variable's full name whether it belongs to the trunk, the auxiliary head or the classifier."""
-    scopes = [scope.lower() for scope in name.split("/")[:-1]]
-    if "auxlogits" in scopes:
-        return "aux"
-    return "head" if "logits" in scopes else "trunk"
-
-
-def units_of(variables: Mapping[str, Sequence[int]]) -> list[Unit]:
+def units_of(variables: Mapping[str, Sequence[int]], parts: Parts = USUAL_PARTS) -> list[Unit]:
     """Groups a model's variables into layers.
 
     Args:
         variables: Full name to shape, in the order of creation.
+        parts: Which scopes are heads.
 
     Returns:
         One unit a scope, in the order of creation, with ``LEAVES``' variables; others are left out.
@@ -74,7 +69,7 @@ def units_of(variables: Mapping[str, Sequence[int]]) -> list[Unit]:
     for name, shape in variables.items():
         scope, _, leaf = name.rpartition("/")
         if leaf in _ROLES:
-            unit = units.setdefault(scope, Unit(scope, part=part_of(name)))
+            unit = units.setdefault(scope, Unit(scope, part=parts.part_of(name)))
             unit.arrays[_ROLES[leaf]] = shape
     return list(units.values())
 
@@ -85,13 +80,14 @@ def natural_key(name: str) -> list[int | str]:
 
 
 def pair_units(
-    units: Sequence[Unit], variables: Mapping[str, Sequence[int]]
+    units: Sequence[Unit], variables: Mapping[str, Sequence[int]], parts: Parts = USUAL_PARTS
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Gives a file's layers the names of a model's variables, by their order.
 
     Args:
         units: The file's layers in the order of creation.
         variables: The model's full names to shapes, in the order of creation.
+        parts: Which of the model's scopes are heads.
 
     Returns:
         Full name to array (kernels reshaped where only axes of size 1 differ; a classifier keeps its number of
@@ -102,8 +98,8 @@ def pair_units(
     """
     found: dict[str, np.ndarray] = {}
     left: dict[str, str] = {}
-    mine = units_of(variables)
-    for part in PARTS:
+    mine = units_of(variables, parts)
+    for part in PART_NAMES:
         for kind in ("kernel", "norm"):
             theirs = [unit for unit in units if unit.part == part and unit.kind == kind]
             ours = [unit for unit in mine if unit.part == part and unit.kind == kind]

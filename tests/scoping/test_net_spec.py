@@ -1,0 +1,84 @@
+"""What networks say about themselves: their models carry it, and each says what its head is and how to leave it out."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+import zoo
+from zoo.registry import get_net
+from zoo.scoping import NetSpec, Parts, parts_of
+
+SMALL = {
+    "lenet5": [{}, {"variant": "original"}, {"variant": "slim"}],
+    "cifarnet": [{}, {"scope": "C"}],
+    "inception_v3": [{"depth_multiplier": 0.1, "min_depth": 4, "input_shape": (107, 107, 3)}],
+    "densenet": [{"block_config": (2, 2), "growth_rate": 4, "input_shape": (32, 32, 3)}],
+    "densenet_cifar": [{"depth": 10, "growth_rate": 4}],
+    "row_classifier": [{"hidden": 4}],
+    "sequence_tagger": [{"hidden": 4}],
+}
+CASES = [
+    pytest.param(
+        net,
+        options,
+        id="-".join([net, *map(str, options.values())]),
+        marks=[pytest.mark.slow] * ("depth_multiplier" in options),
+    )
+    for net, every in SMALL.items()
+    for options in every
+]
+PRESETS = {f"densenet{depth}" for depth in (121, 161, 169, 201, 264)}  # densenet in other sizes
+
+
+def shapes(model):
+    return {name: tuple(model.variable(name).shape) for name in model.variable_names}
+
+
+def test_every_network_with_classes_is_here():
+    assert set(zoo.list_nets()) == set(SMALL) | PRESETS | {"word_lm"}
+    assert not zoo.word_lm.spec.heads  # its words are those of the embedding
+    assert all(get_net(name).spec.headless == zoo.densenet.spec.headless for name in PRESETS)
+
+
+@pytest.mark.parametrize(("net", "options"), CASES)
+def test_the_heads_are_what_other_classes_change_and_what_is_left_out(net, options):
+    five, six = (zoo.create(net, num_classes=n, **options) for n in (5, 6))
+    parts = parts_of(five)
+    changed = {name for name, shape in shapes(five).items() if shapes(six)[name] != shape}
+    heads = {name for name in five.variable_names if parts.part_of(name) != "trunk"}
+    assert changed and changed <= heads
+    assert {name for name in changed if parts.part_of(name) == "aux"} == {n for n in changed if "AuxLogits" in n}
+    if five.spec.headless is not None:
+        without = zoo.create(net, **{**options, **five.spec.headless})
+        assert shapes(without) == {name: shape for name, shape in shapes(five).items() if name not in heads}
+
+
+def test_models_carry_it_through_every_copy(tmp_path):
+    model = zoo.lenet5(num_classes=3, variant="slim")
+    model.save(tmp_path / "m.keras")
+    for copy in (model, zoo.load_model(tmp_path / "m.keras"), keras.models.clone_model(model), zoo.Model(zoo.lenet5)):
+        assert copy.spec is zoo.lenet5.spec
+    assert parts_of(model).heads == ("fc4",)
+
+
+def test_a_function_that_says_nothing_has_the_usual_names():
+    class Callable:
+        __hash__ = None
+
+        def __call__(self, x, *, is_training=False):
+            return x * zoo.get_variable("w", [3])
+
+    for network in (lambda x, *, is_training=False: x, Callable()):
+        model = zoo.Model(network)
+        assert model.spec is None
+        assert parts_of(model) == Parts()
+    assert Parts().part_of("InceptionV3/AuxLogits/Conv2d_2b_1x1/biases") == "aux"
+    assert Parts().part_of("densenet121/logits/weights") == "head"
+    assert Parts().part_of("InceptionV3/Mixed_5b/Branch_0/Conv2d_0a_1x1/weights") == "trunk"
+
+
+def test_inputs_follow_the_options():
+    inputs = lambda options: (options.get("width", 2) * 10,)  # noqa: E731
+    spec = NetSpec(name="wide", paper="none", input_size=(20,), num_classes=None, inputs=inputs)
+    assert spec.input_shape({"width": 3}) == (30,)
+    assert zoo.word_lm.spec.input_shape() == tf.TensorSpec([None, None], tf.int32)

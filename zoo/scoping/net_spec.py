@@ -1,0 +1,103 @@
+"""What a network says about itself: `NetSpec`, which its models carry as `model.spec`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which scopes of a network are its heads; the defaults are the names that networks without a `NetSpec` use.
+
+    Args:
+      heads: Names of scopes (or variables) of the classifier.
+      aux_heads: Names of scopes of auxiliary classifiers.
+    """
+
+    heads: Sequence[str] = ("logits", "Logits")
+    aux_heads: Sequence[str] = ("AuxLogits",)
+
+    def part_of(self, name: str) -> str:
+        """Says from a variable's full name whether it belongs to the "trunk", to an "aux" head or to the "head"."""
+        scopes = set(name.split("/"))
+        if not scopes.isdisjoint(self.aux_heads):
+            return "aux"
+        return "trunk" if scopes.isdisjoint(self.heads) else "head"
+
+
+USUAL_PARTS = Parts()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSpec:
+    """What is known about a network, and how others handle it.
+
+    Args:
+      name: The name to create it by, such as ``"lenet5"``.
+      paper: Authors, title and year, with the identifier or address where it can be read.
+      input_size: Height, width and channels of the images; for other inputs, the shape of one example.
+      num_classes: Default number of classes; None for a network without a classifier.
+      published_params: Published counts with the default options: ``"trainable"``, ``"total"`` or both.
+      gmacs: Multiply-accumulate operations of the convolutions and dense layers for one example, in 10^9.
+      preprocessing: How pictures become inputs, a `zoo.data.preprocessing.Preprocessing`; None where inputs are no
+        pictures.
+      variants: Other published settings: pairs of options and their ``published_params``.
+      inputs: Input of the model for given options, where it is not ``input_size``: a function from the options
+        (a dict) to a shape without batch or a structure of ``tf.TensorSpec``.
+      computing: Options that change what is computed but no variable's name or shape, such as an activation: weights
+        that come with zoo are refused by a model with others.
+      heads: Names of the classifier's scopes, or a function from the options to them: what weights of other classes
+        leave fresh. Empty where the output layer belongs to the network.
+      aux_heads: Names of the scopes of auxiliary classifiers.
+      headless: Options that leave all heads out, so that the network ends at its features for inputs of any size that
+        it takes; None when it cannot.
+      builder: The registered ``Net``; set by ``register_net``.
+    """
+
+    name: str
+    paper: str
+    input_size: tuple[int | None, ...]
+    num_classes: int | None
+    published_params: Mapping[str, int] = field(default_factory=dict)
+    gmacs: float | None = None
+    preprocessing: Any = None
+    variants: Sequence[tuple[Options, Mapping[str, int]]] = ()
+    inputs: Callable[[Options], Any] | None = None
+    computing: Sequence[str] = ()
+    heads: Sequence[str] | Callable[[Options], Sequence[str]] = Parts.heads
+    aux_heads: Sequence[str] = Parts.aux_heads
+    headless: Options | None = None
+    builder: Any = field(default=None, repr=False, compare=False)
+
+    def input_shape(self, options: Options | None = None) -> Any:
+        """Returns the input of the model built with these options: a shape without batch, or a structure of specs."""
+        return self.inputs(options or {}) if self.inputs else self.input_size
+
+    def parts(self, options: Options | None = None) -> Parts:
+        """Returns which scopes are heads in the network with these options."""
+        return Parts(self.heads(options or {}) if callable(self.heads) else self.heads, self.aux_heads)
+
+
+_SPECS: dict[Any, NetSpec] = {}
+
+
+def describe(network: Callable[..., Any], spec: NetSpec) -> None:
+    """Says what is known about a scoped function; its models carry it as `model.spec`."""
+    _SPECS[network] = spec
+
+
+def description_of(network: Callable[..., Any]) -> NetSpec | None:
+    """Returns the `NetSpec` of a scoped function or of a registered `Net`; None where nothing is known."""
+    function = inspect.unwrap(network)
+    return _SPECS.get(function) if isinstance(function, Hashable) else None
+
+
+def parts_of(model: Any) -> Parts:
+    """Returns which scopes are heads in a model; by the usual names where its network says nothing."""
+    spec = getattr(model, "spec", None)
+    return spec.parts(model.options) if isinstance(spec, NetSpec) else USUAL_PARTS
