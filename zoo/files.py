@@ -256,7 +256,8 @@ def read_versioned(path: PathLike, version: int, what: str) -> dict[str, Any]:
     if not isinstance(value, dict) or "format" not in value:
         raise ValueError(f"{path} is not {what}: it is no JSON object with a format")
     if (found := value.pop("format")) != version:
-        raise ValueError(f"{path} is not {what} that can be read: format {found!r:.80}, this version reads {version}")
+        newer = "; update zoo" if isinstance(found, int) and found > version else ""
+        raise ValueError(f"{path} is not {what} of this version: format {found!r:.80}, it reads {version}{newer}")
     return value
 
 

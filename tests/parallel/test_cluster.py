@@ -56,8 +56,8 @@ def test_who_writes(monkeypatch):
     [
         ("multiworker", {}, "TF_CONFIG, which is not set; 'zoo launch' sets it"),
         ("ps", {}, 'as {"cluster": {"chief": '),
-        ("multiworker", {"TF_CONFIG": "{"}, "TF_CONFIG is no JSON"),
-        ("multiworker", {"TF_CONFIG": "[]"}, "cluster maps kinds of tasks"),
+        ("multiworker", {"TF_CONFIG": "{"}, "TF_CONFIG cannot be read as JSON: .*. Write it as"),
+        ("multiworker", {"TF_CONFIG": "[]"}, "TF_CONFIG cannot be read: the whole: Input should be a dictionary"),
         ("multiworker", config({}), "cluster maps kinds of tasks"),
         ("multiworker", config({"worker": []}), r"cluster.worker is a list of addresses; got \[\]"),
         ("multiworker", config({"worker": ["host"]}), r'cluster.worker\[0\] is HOST:PORT; got "host"'),
@@ -65,10 +65,14 @@ def test_who_writes(monkeypatch):
         ("multiworker", config({"worker": ["a:1", "a:1"]}), "an address of its own"),
         ("multiworker", config(PS), "cluster.ps is no kind of task of multiworker"),
         ("ps", config(), "needs a chief, workers and a ps"),
-        ("multiworker", {"TF_CONFIG": json.dumps({"cluster": TWO})}, "task says which task this is; got null"),
+        ("multiworker", {"TF_CONFIG": json.dumps({"cluster": TWO})}, "TF_CONFIG cannot be read: task: Field required"),
         ("multiworker", config(kind="boss"), 'task.type is one of the cluster\'s .*; got "boss"'),
+        ("multiworker", config({"worker": "a:1"}), "cluster.worker: Input should be a valid list"),
+        ("multiworker", {"TF_CONFIG": "[" * 100_000}, "TF_CONFIG .*RecursionError"),
+        ("multiworker", {"TF_CONFIG": '{"cluster": ' * 200 + "1" + "}" * 200}, "TF_CONFIG is refused: .*100 deep"),
+        ("multiworker", config({"worker": ["a:" + "1" * 5000]}), "is HOST:PORT"),
         ("multiworker", config(index=2), "task.index is a number from 0 to 1; got 2"),
-        ("multiworker", config(index="0"), 'task.index is a number from 0 to 1; got "0"'),
+        ("multiworker", config(index="x"), "task.index: Input should be a valid integer.*received 'x'"),
     ],
 )
 def test_broken_configurations_name_the_field(strategy, environment, message):

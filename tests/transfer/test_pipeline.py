@@ -242,7 +242,7 @@ def test_a_cut_model_file_says_what_to_do(finished, tmp_path):
     with pytest.raises(ValueError, match=r"model.keras is cut or damaged. Run `zoo retrain` again"):
         load_predictor(tmp_path)
     os.truncate(tmp_path / "run.json", 100)
-    with pytest.raises(ValueError, match=r"run.json cannot be read: .*Delete it"):
+    with pytest.raises(ValueError, match=r"run.json cannot be read as JSON: .*Delete it"):
         load_predictor(tmp_path)
 
 
@@ -251,7 +251,9 @@ def test_a_damaged_split_is_found_before_the_scan(finished, pictures, tmp_path):
     run.mkdir()
     shutil.copy(finished[0].folder / "settings.json", run)
     (run / "split.json").write_text('{"format": 1, "sets"')
-    with pytest.raises(ValueError, match=r"split\.json is not a saved split: .* Delete it, and the pictures are dealt"):
+    with pytest.raises(
+        ValueError, match=r"split\.json cannot be read as JSON: .* Delete it, and the pictures are dealt"
+    ):
         retrain(pictures, run, cache=finished[1], on_scan=lambda scan: pytest.fail("scanned"), **TINY)
     assert sorted(path.name for path in run.iterdir()) == ["settings.json", "split.json"]
 

@@ -7,6 +7,7 @@ import typer
 
 from zoo.cli._app import App
 from zoo.cli._quiet import import_tensorflow
+from zoo.files import read_json, reading, validated
 
 app = App()
 
@@ -25,8 +26,6 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same text.")] = 0,
 ) -> None:
     """Write text with a trained word model."""
-    import json
-
     for name in ("model.keras", "vocabulary.json"):
         if not (run / name).is_file():
             raise FileNotFoundError(f"{run} has no {name}: it is not the folder of a finished 'zoo train word_lm'")
@@ -36,15 +35,15 @@ def generate(
     from zoo.data import text
     from zoo.nets import word_lm
 
-    vocabulary = text.Vocabulary(json.loads((run / "vocabulary.json").read_text(encoding="utf-8")))
+    path = run / "vocabulary.json"
+    with reading(path, "a vocabulary"):
+        vocabulary = text.Vocabulary(validated(list[str], read_json(path), path))
     start = vocabulary.encode(text.words(prompt), unknown="error")
     if not len(start):
         raise ValueError("--prompt has no words; give at least one, or leave it out to start a new line")
     model = keras.saving.load_model(run / "model.keras", compile=False)
     size = word_lm.vocabulary_size(model)
     if size != len(vocabulary):
-        raise ValueError(
-            f"{run / 'vocabulary.json'} has {len(vocabulary)} words and the model {size}: they are not of one run"
-        )
+        raise ValueError(f"{path} has {len(vocabulary)} words and the model {size}: they are not of one run")
     drawn = word_lm.generate(model, start, words, temperature=temperature, top_k=top_k, seed=seed)
     typer.echo(vocabulary.decode([*start, *drawn]))

@@ -11,6 +11,7 @@ import typer
 from zoo.cli._app import App
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli._predict_run import find_pictures, is_run, predict_run
+from zoo.files import parse_json, reading
 
 app = App()
 
@@ -151,13 +152,20 @@ def _class_names(labels: Path | None, count: int, card: dict[str, Any]) -> list[
 
 def _read_labels(path: Path) -> list[str]:
     """Reads names: one a line, a JSON list, or a JSON object of number to name or to [id, name]."""
-    text = path.read_text(encoding="utf-8-sig")
-    if path.suffix != ".json":
-        return [line.strip() for line in text.splitlines() if line.strip()]
-    values = json.loads(text)
-    if isinstance(values, dict):
-        values = [values[str(i)] for i in range(len(values))]
-    return [str(value[-1] if isinstance(value, list) else value).replace("_", " ") for value in values]
+    with reading(path, "class names"):
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix != ".json":
+            return [line.strip() for line in text.splitlines() if line.strip()]
+        values = parse_json(text, path)
+        if isinstance(values, dict):
+            values = [values[str(i)] for i in range(len(values))]
+        if not isinstance(values, list) or not all(
+            isinstance(v[-1] if isinstance(v, list) else v, str) for v in values
+        ):
+            raise ValueError(
+                f"{path}: class names are a list of texts, or an object of number to text or to [id, text]"
+            )
+        return [(value[-1] if isinstance(value, list) else value).replace("_", " ") for value in values]
 
 
 def _print(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from zoo.files import parse_json, validated
 from zoo.parallel.watchdog import Watchdog, wait_for
 
 _EXAMPLES = {
@@ -58,6 +59,22 @@ class Task:
         }
 
 
+@dataclass(frozen=True)
+class _Place:
+    """The ``task`` of TF_CONFIG."""
+
+    type: str
+    index: int
+
+
+@dataclass(frozen=True)
+class _Config:
+    """What TF_CONFIG says; other fields are TensorFlow's."""
+
+    cluster: dict[str, list[str]]
+    task: _Place
+
+
 def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Task:
     """Reads TF_CONFIG.
 
@@ -78,24 +95,24 @@ def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Tas
             f"on one machine, and on several it is as {example}"
         )
     try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ClusterConfigError(f"TF_CONFIG is no JSON ({error}); write it as {example}") from None
+        config = validated(_Config, parse_json(text, "TF_CONFIG"), "TF_CONFIG")
+    except ValueError as error:
+        raise ClusterConfigError(f"{error}. Write it as {example}") from None
 
     def wrong(field: str, rule: str, got: Any) -> ClusterConfigError:
         return ClusterConfigError(f"TF_CONFIG: {field} {rule}; got {json.dumps(got)}. Write it as {example}")
 
-    cluster = config.get("cluster") if isinstance(config, dict) else None
-    if not isinstance(cluster, dict) or not cluster:
+    cluster = config.cluster
+    if not cluster:
         raise wrong("cluster", "maps kinds of tasks to their addresses", cluster)
     for kind, addresses in cluster.items():
         if kind not in _KINDS[strategy]:
             raise wrong(f"cluster.{kind}", f"is no kind of task of {strategy}, which has {_KINDS[strategy]}", addresses)
-        if not isinstance(addresses, list) or not addresses:
+        if not addresses:
             raise wrong(f"cluster.{kind}", "is a list of addresses", addresses)
         for number, address in enumerate(addresses):
-            host, _, port = str(address).rpartition(":")
-            if not isinstance(address, str) or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            host, _, port = address.rpartition(":")
+            if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port[:6]) < 65536:
                 raise wrong(f"cluster.{kind}[{number}]", "is HOST:PORT", address)
     everyone = [address for addresses in cluster.values() for address in addresses]
     twice = sorted({address for address in everyone if everyone.count(address) > 1})
@@ -107,13 +124,10 @@ def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Tas
         )
     if strategy == "ps" and not all(cluster.get(kind) for kind in ("chief", "worker", "ps")):
         raise wrong("cluster", "needs a chief, workers and a ps", sorted(cluster))
-    task = config.get("task")
-    if not isinstance(task, dict):
-        raise wrong("task", "says which task this is", task)
-    kind, index = task.get("type"), task.get("index")
-    if not isinstance(kind, str) or kind not in cluster:
+    kind, index = config.task.type, config.task.index
+    if kind not in cluster:
         raise wrong("task.type", f"is one of the cluster's {sorted(cluster)}", kind)
-    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(cluster[kind]):
+    if not 0 <= index < len(cluster[kind]):
         raise wrong("task.index", f"is a number from 0 to {len(cluster[kind]) - 1}", index)
     return Task(kind, index, cluster)
 

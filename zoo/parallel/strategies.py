@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from zoo.files import parse_json, reading
 from zoo.parallel.places import check_devices, choose_devices
 from zoo.parallel.towers import Towers
 
@@ -114,15 +115,14 @@ def is_multi_worker(strategy: Strategy) -> bool:
 
 def is_chief() -> bool:
     """Says whether this process writes the files: always, but in a worker of TF_CONFIG's that is not the first."""
-    import json
-
     if not os.environ.get("TF_CONFIG"):
         return True
-    config = json.loads(os.environ["TF_CONFIG"])
-    task = config.get("task", {})
-    if "chief" in config.get("cluster", {}):
-        return bool(task.get("type") == "chief")
-    return task.get("type", "worker") == "worker" and int(task.get("index", 0)) == 0
+    with reading("TF_CONFIG"):
+        config = parse_json(os.environ["TF_CONFIG"], "TF_CONFIG")
+        task = config.get("task", {})
+        if "chief" in config.get("cluster", {}):
+            return bool(task.get("type") == "chief")
+        return task.get("type", "worker") == "worker" and int(task.get("index", 0)) == 0
 
 
 def optimizer_here(optimizer: Any) -> Any:

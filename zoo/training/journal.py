@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.files import parse_json
 from zoo.training.checkpoint import replace_text
+
+_log = logging.getLogger("zoo")
 
 
 class Journal:
@@ -43,17 +47,24 @@ class Journal:
         return lines
 
     def read(self) -> list[dict[str, Any]]:
-        """Returns the whole lines."""
+        """Returns the whole lines; lines that are none, but for a last one that was cut, are named in a warning."""
         if not self.path.exists():
             return []
-        found = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+        found: list[dict[str, Any]] = []
+        bad: list[int] = []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
             try:
-                value = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(value, dict):
+                value = parse_json(line, self.path)
+            except ValueError:
+                value = None
+            if isinstance(value, dict) and isinstance(value.get("step", 0), int | float):
                 found.append(value)
+            else:
+                bad.append(number)
+        if bad and bad != [len(lines)]:
+            shown = ", ".join(map(str, bad[:5])) + (" and others" if len(bad) > 5 else "")
+            _log.warning("%s: what is no record of numbers is left out: line %s", self.path, shown)
         return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import re
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.files import parse_json, validated
 from zoo.training.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
@@ -47,6 +47,14 @@ class Entry:
     step: int
     time: float
     metric: float | None
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What the list of checkpoints needs of their states."""
+
+    time: float
+    metric: float | None = None
 
 
 class Checkpoints:
@@ -94,9 +102,9 @@ class Checkpoints:
             if not (match := _NAME.fullmatch(path.name)) or not path.is_file():
                 continue
             try:
-                state = json.loads(read_header(path)["state"])
-                found.append(Entry(path, int(match[1]), float(state["time"]), state.get("metric")))
-            except (DamagedCheckpointError, json.JSONDecodeError, KeyError, OSError) as error:
+                state = validated(_Saved, parse_json(read_header(path)["state"], path), path)
+                found.append(Entry(path, int(match[1]), state.time, state.metric))
+            except (ValueError, OSError) as error:
                 if path not in self._complained:
                     self._complained.add(path)
                     _log.warning("%s is left alone: %s", path.name, error)

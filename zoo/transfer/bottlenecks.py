@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.files import parse_json, validated
+
 FORMAT = 1
 _MAGIC = b"ZOOBOTTL"
 _KEY_BYTES = 32
@@ -77,6 +79,15 @@ class _Shard:
         return np.array(held[np.asarray(indices), first : first + width])
 
 
+@dataclass(frozen=True)
+class _Header:
+    """What a shard says of itself."""
+
+    format: int
+    rows: int
+    end_points: dict[str, int]
+
+
 def _open_shard(path: Path) -> _Shard | None:
     """Reads a shard's header, keys and checksums; None for a file whose head is cut or is not ours."""
     with path.open("rb") as file:
@@ -84,15 +95,20 @@ def _open_shard(path: Path) -> _Shard | None:
         if len(head) < len(_MAGIC) + 4 or not head.startswith(_MAGIC):
             return None
         (length,) = struct.unpack("<I", head[len(_MAGIC) :])
+        size = path.stat().st_size
         try:
-            header = json.loads(file.read(length))
-            rows, widths = int(header["rows"]), {str(k): int(v) for k, v in header["end_points"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
+            header = validated(_Header, parse_json(file.read(length), path), path)
+        except ValueError:
+            return None
+        rows, widths = header.rows, header.end_points
+        if header.format != FORMAT or rows < 0 or min(widths.values(), default=0) < 0:
+            return None
+        if rows * (_KEY_BYTES + 4) > size or 4 * sum(widths.values()) > size:  # more than the file could hold
             return None
         keys, checksums = file.read(rows * _KEY_BYTES), file.read(rows * 4)
-        if header.get("format") != FORMAT or len(checksums) < rows * 4:
+        if len(checksums) < rows * 4:
             return None
-        start, size = file.tell(), path.stat().st_size
+        start = file.tell()
     firsts = np.cumsum([0, *widths.values()])
     names = {name: (int(first), width) for (name, width), first in zip(widths.items(), firsts, strict=False)}
     total = int(firsts[-1])

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from zoo.files import parse_json, reading, validated
 from zoo.transfer.bottlenecks import write_atomically
 from zoo.transfer.select import POWER, Choice, choose_end_points, make_folds, subsample
 
@@ -122,16 +123,36 @@ class Head:
         """
         from safetensors import SafetensorError, safe_open
 
-        try:
+        with reading(path, "a head that `zoo retrain` wrote", also=(SafetensorError,)):
             with safe_open(path, "np") as file:
-                plain = json.loads(file.metadata()["head"])
+                plain = parse_json(file.metadata()["head"], path)
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not a head that `zoo retrain` wrote ({error}).") from error
-        if plain.pop("format", None) != FORMAT:
-            raise ValueError(f"{path} was written by a newer zoo; update zoo to read it.")
-        names, classes = tuple(plain["end_points"]), tuple(plain["classes"])
-        return cls(names, classes, penalty=plain["penalty"], temperature=plain["temperature"], **arrays)
+            if plain.pop("format") != FORMAT:
+                raise ValueError(f"{path} was written by a newer zoo; update zoo to read it.")
+            about = validated(_About, plain, path)
+            head = cls(**vars(about), **arrays)
+            first = head.weights if head.hidden_weights is None else head.hidden_weights
+            sizes = {
+                "shift": (head.shift, first.shape[:1]),
+                "scale": (head.scale, first.shape[:1]),
+                "bias": (head.bias, (len(head.classes),)),
+                "weights": (head.weights, (head.weights.shape[0], len(head.classes))),
+            }
+            if wrong := [name for name, (array, shape) in sizes.items() if array.shape != shape]:
+                raise ValueError(f"{', '.join(wrong)} do not fit the {len(head.classes)} classes or one another")
+            if not all(np.isfinite(array).all() for array in arrays.values()) or not head.temperature > 0:
+                raise ValueError("it holds numbers that are not finite, or a temperature that is not above 0")
+            return head
+
+
+@dataclasses.dataclass(frozen=True)
+class _About:
+    """What a saved head says beside its arrays."""
+
+    end_points: tuple[str, ...]
+    classes: tuple[str, ...]
+    penalty: float
+    temperature: float
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

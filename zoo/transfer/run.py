@@ -13,6 +13,7 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
+from zoo.files import read_versioned, validated
 from zoo.transfer.bottlenecks import write_atomically
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.head import Head
@@ -62,6 +63,37 @@ class Run:
         return self.head.classes
 
 
+@dataclasses.dataclass
+class _Trunk:
+    """Where the features come from."""
+
+    net: str
+    source: str
+
+
+@dataclasses.dataclass
+class _Facts:
+    """What the reports read of a run's facts."""
+
+    judged: str
+    trunk: _Trunk
+
+
+@dataclasses.dataclass
+class _Saved:
+    """What ``run.json`` holds."""
+
+    settings: dict[str, Any]
+    classes: tuple[str, ...]
+    reader: Reader
+    evaluation: Evaluation
+    facts: _Facts
+
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or [one.name for one in self.evaluation.classes] != list(self.classes):
+            raise ValueError(f"the evaluation is of other classes than {', '.join(self.classes)}")
+
+
 def save_run(run: Run) -> None:
     """Writes ``run.json``, which ``load_facts`` reads."""
     plain = {
@@ -88,12 +120,11 @@ def load_facts(folder: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no finished run (no run.json); make one with `zoo retrain`.")
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        if plain["format"] != FORMAT:
-            raise ValueError(f"format {plain['format']}, this version reads {FORMAT}; update zoo")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}. Delete it, and `zoo retrain` makes it anew.") from error
-    return plain
+        plain = read_versioned(path, FORMAT, "a finished run")
+        validated(_Saved, plain, path)
+    except ValueError as error:
+        raise ValueError(f"{error}. Delete it, and `zoo retrain` makes it anew.") from error
+    return {"format": FORMAT, **plain}
 
 
 def write_predictions(run: Run) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
+from zoo.files import reading
 from zoo.transfer.bottlenecks import write_atomically
 
 COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "cosine", "reason", "sha256")
@@ -125,10 +126,8 @@ def read_decisions(path: str | Path, classes: Sequence[str]) -> list[Decision]:
     path = Path(path)
     if not path.is_file():
         return []
-    try:
+    with reading(path, "a CSV in UTF-8", also=(csv.Error,)):
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not in UTF-8; save it as CSV in UTF-8.") from error
     if rows and not {"decision", "sha256", "path", "label"} <= set(rows[0]):
         raise ValueError(
             f"{path} must keep its columns {', '.join(COLUMNS)}, with commas between them. "

@@ -6,7 +6,6 @@ the data, the card of the weights, ...) and ``crc`` (JSON: CRC-32 of every tenso
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from zoo.files import parse_json, reading, validated
 from zoo.weights.cards import Card
 from zoo.weights.tf1 import AVERAGE_SUFFIX
 
@@ -59,25 +59,33 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     path = Path(path)
     header = read_header(path)
     try:
-        checks, types = json.loads(header["crc"]), json.loads(header["types"])
-        if zlib.crc32(header["state"].encode()) != checks.pop("state"):
-            raise DamagedCheckpointError(f"checkpoint {path} is damaged: its state does not fit its checksum")
-        arrays: dict[str, np.ndarray] = {}
-        with safe_open(path, framework="numpy") as file:
-            if set(file.keys()) != set(checks):
-                raise DamagedCheckpointError(
-                    f"checkpoint {path} is damaged: its list of tensors is not the one written"
-                )
-            for name, check in checks.items():
-                array = file.get_tensor(name)
-                if zlib.crc32(array.reshape(-1).view(np.uint8).data) != check:
-                    raise DamagedCheckpointError(
-                        f"checkpoint {path} is damaged: tensor {name} does not fit its checksum"
-                    )
-                arrays[name] = array.view(_dtype(types[name])) if name in types else array
-        return Checkpoint(path, arrays, json.loads(header["state"]))
-    except (KeyError, TypeError, json.JSONDecodeError, SafetensorError, OSError) as error:
+        with reading(path, also=(SafetensorError,)):
+            checks = validated(dict[str, int], parse_json(header["crc"], path), path)
+            types = validated(dict[str, str], parse_json(header["types"], path), path)
+            if zlib.crc32(header["state"].encode()) != checks.pop("state"):
+                raise ValueError("its state does not fit its checksum")
+            arrays: dict[str, np.ndarray] = {}
+            with safe_open(path, framework="numpy") as file:
+                if set(file.keys()) != set(checks):
+                    raise ValueError("its list of tensors is not the one written")
+                for name, check in checks.items():
+                    array = file.get_tensor(name)
+                    if zlib.crc32(array.reshape(-1).view(np.uint8).data) != check:
+                        raise ValueError(f"tensor {name} does not fit its checksum")
+                    arrays[name] = array.view(_dtype(types[name])) if name in types else array
+            return Checkpoint(path, arrays, validated(dict[str, Any], parse_json(header["state"], path), path))
+    except (ValueError, OSError) as error:
         raise DamagedCheckpointError(f"checkpoint {path} is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The texts of a checkpoint's metadata."""
+
+    zoo: str
+    state: str
+    crc: str
+    types: str
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -97,14 +105,15 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, str]:
         length = int.from_bytes(file.read(8), "little")
         text = file.read(length) if length <= _HEADER_LIMIT else b""
     try:
-        metadata = json.loads(text)["__metadata__"]
-        if not metadata["zoo"].startswith("training-checkpoint/"):
-            raise KeyError("zoo")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        with reading(path):
+            head = validated(_Head, parse_json(text, path)["__metadata__"], path)
+        if not head.zoo.startswith("training-checkpoint/"):
+            raise ValueError(f"its format is {head.zoo!r:.80}")
+    except ValueError as error:
         raise DamagedCheckpointError(f"{path} is not a training checkpoint of zoo, or its head is damaged") from error
-    if metadata["zoo"] != FORMAT:
-        raise DamagedCheckpointError(f"{path} has format {metadata['zoo']}; this version of zoo reads {FORMAT}")
-    return metadata
+    if head.zoo != FORMAT:
+        raise DamagedCheckpointError(f"{path} has format {head.zoo:.80}; this version of zoo reads {FORMAT}")
+    return dict(vars(head))
 
 
 def weights_of(checkpoint: Checkpoint) -> tuple[dict[str, np.ndarray], Card]:
