@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.training import TaskLoss, softmax_cross_entropy
+from zoo.training import TaskLoss, Trainer, softmax_cross_entropy
 
 LOGITS = np.float32([[1, 2, 0], [0, 0, 3], [-1, 1, 1], [2, -2, 0]])
 LABELS = np.int64([1, 2, 0, 0])
@@ -118,3 +118,31 @@ def test_mistakes():
         TaskLoss("mze")
     with pytest.raises(ValueError, match="need one loss"):
         TaskLoss({"a": "mse"}, class_weights={0: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "measured"),
+    [
+        ("softmax_cross_entropy", tf.int64, ["accuracy"]),
+        ("softmax_cross_entropy", tf.float32, ["accuracy"]),
+        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), tf.int64, ["accuracy"]),
+        (keras.losses.CategoricalCrossentropy(from_logits=True), tf.float32, ["accuracy"]),
+        (lambda y, z: tf.reduce_mean(z), tf.int64, ["accuracy"]),
+        (lambda y, z: tf.reduce_mean(z), tf.float32, []),
+        *[(name, dtype, []) for name in ("mse", "mae", "huber", "log_cosh") for dtype in (tf.int64, tf.float32)],
+        (keras.losses.MeanSquaredError(), tf.int64, []),
+        ({"a": "mse"}, tf.float32, []),
+    ],
+)
+def test_accuracy_is_measured_where_it_means_something(loss, labels, measured):
+    assert (["accuracy"] if TaskLoss(loss).classifies(tf.TensorSpec([None], labels)) else []) == measured
+
+
+@pytest.mark.parametrize("metrics", [None, ["accuracy"], ["mean_absolute_error"]])
+def test_a_regression_logs_no_accuracy(metrics):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    x = np.random.default_rng(0).normal(size=(16, 2)).astype("float32")
+    trainer = Trainer(model, loss="mse", learning_rate=0.1, global_batch=8, **({"metrics": metrics} if metrics else {}))
+    lines = trainer.fit((x, x.sum(1, keepdims=True)), epochs=1).lines
+    assert all(("accuracy" in line) == (metrics == ["accuracy"]) for line in lines if "loss" in line)
+    assert set(trainer.evaluate((x, x.sum(1, keepdims=True)))) == {"loss", "regularization_loss", *(metrics or ())}

@@ -95,7 +95,7 @@ def _for_keras(model: Model) -> Model:
             data_batch = (_of_built_types(inputs, model.book.input_specs), *others)
         build(iterator=iterator, data_batch=data_batch)
 
-    model.compile, model._symbolic_build = compile_here, build_here
+    model.compile, model._symbolic_build = compile_here, build_here  # type: ignore[method-assign]
     return model
 
 

@@ -19,6 +19,7 @@ from zoo.scoping.freezing import FreezingMixin, find_name
 from zoo.scoping.functions import check_options
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
+from zoo.scoping.losses import check_loss, makers_of
 from zoo.scoping.net_spec import NetSpec, description_of
 from zoo.scoping.replicas import replicas
 from zoo.scoping.saving import SavingMixin
@@ -47,6 +48,8 @@ class _Book:
     input_specs: Any = None
     output_specs: Any = None
     end_point_specs: dict[str, Any] = field(default_factory=dict)
+    makers: Any = None  # of the outputs: the types of the ops
+    loss: Any = None  # compiled before the model was built
     card: dict[str, Any] = field(default_factory=dict)
 
 
@@ -122,6 +125,9 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         finally:
             self.book.building = False
         self.book.output_specs = tf.nest.map_structure(spec_of, outputs)
+        self.book.makers = makers_of(outputs)
+        if self.book.loss is not None:
+            check_loss(self.book.makers, self.book.loss, strict=False)
         self.book.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
         self.built = True
 
@@ -236,6 +242,36 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         training = False if training is None else training
         spread = self.towers is not None and replicas() is None and not self.book.building
         return self.towers.call(self, inputs, training) if spread else self._run(inputs, training)[0]
+
+    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any) -> None:
+        """Keras' `compile`; says it where a loss takes probabilities and the network returns logits.
+
+        Args:
+          optimizer: Keras' name or object.
+          loss: Keras' name, object or function, or a list or dict of them. For a network that returns logits, as all
+            of `zoo.nets` do, one with `from_logits=True`.
+          *args: Keras' other arguments.
+          **kwargs: Likewise.
+
+        Raises:
+          ValueError: The loss takes probabilities, and the network returns a product or a convolution as it is.
+        """
+        self.check_loss(loss)
+        keras.Model.compile(self, optimizer, loss, *args, **kwargs)
+
+    def check_loss(self, loss: Any) -> None:
+        """Says that a loss takes probabilities where the network returns logits, now or once the model is built."""
+        if self.built:
+            check_loss(self.book.makers, loss)
+        self.book.loss = None if self.built else loss
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was saved; a loss that `compile` would refuse gets a warning."""
+        config = keras.saving.deserialize_keras_object(config)
+        check_loss(self.book.makers, config.get("loss"), strict=False)
+        keras.Model.compile(self, **config)
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def _in_compute_dtype(self, inputs: Any) -> Any:
         def cast(x: Any) -> Any:

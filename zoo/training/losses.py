@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo.scoping.losses import wants
+
 SOFTMAX = "softmax_cross_entropy"
 
 
@@ -155,6 +157,15 @@ class TaskLoss:
             return True
         sparse = keras.losses.SparseCategoricalCrossentropy
         return isinstance(self._one, sparse) or self._one is keras.losses.sparse_categorical_crossentropy
+
+    def classifies(self, labels: Any) -> bool:
+        """Whether accuracy means something: one loss, of classes, or a function of one's own on class numbers."""
+        if self._by_output is not None:
+            return False
+        if getattr(self._one, "zoo_name", None) == SOFTMAX or wants(self._one)[1] is not None:
+            return True
+        named = self._one if hasattr(self._one, "__qualname__") else type(self._one)
+        return not named.__module__.startswith("keras.") and getattr(labels, "dtype", tf.float32).is_integer
 
     def describe(self) -> dict[str, Any]:
         """Returns JSON values for a run's configuration."""

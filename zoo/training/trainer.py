@@ -15,6 +15,7 @@ from zoo.data.tfrecord.damage import damage_named
 from zoo.parallel.shards import distributed
 from zoo.parallel.strategies import Strategy, check_batch, optimizer_here, worker_count
 from zoo.parallel.towers import Towers
+from zoo.scoping import Model
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, check_carried_state, output_shape, unpack
 from zoo.training.checkpoint import to_numpy
@@ -44,7 +45,8 @@ class Trainer:
             takes the rate or schedule of an optimizer object.
         loss: ``softmax_cross_entropy`` on logits, a Keras name or object, a function (labels, outputs), or a dict of
             them by output name.
-        metrics: ``accuracy``, ``top5``, Keras names or objects.
+        metrics: ``accuracy``, ``top5``, Keras names or objects; default accuracy, where the loss or the labels are of
+            classes.
         label_smoothing: for softmax_cross_entropy.
         class_weights: class number to weight; every class must be named.
         aux_losses: end point or output name to weight, such as ``{"AuxLogits": 0.4}``.
@@ -78,7 +80,7 @@ class Trainer:
         optimizer: str | keras.optimizers.Optimizer = "sgd",
         learning_rate: float | Callable[[Any], Any] | None = None,
         loss: Any = SOFTMAX,
-        metrics: Iterable[str | keras.metrics.Metric] = ("accuracy",),
+        metrics: Iterable[str | keras.metrics.Metric] | None = None,
         label_smoothing: float = 0.0,
         class_weights: Mapping[int, float] | None = None,
         aux_losses: Mapping[str, float] | None = None,
@@ -107,6 +109,8 @@ class Trainer:
         check_finite({"class_weights": class_weights, "aux_losses": aux_losses, "multipliers": multipliers})
         if clip_norm is not None and clip_norm <= 0:
             raise ValueError(f"clip_norm must be positive, received {clip_norm}")
+        if isinstance(model, Model):
+            model.check_loss(loss)
         self.model = model
         place = strategy or getattr(model, "towers", None) or model.distribute_strategy
         self.towers = place if isinstance(place, Towers) else None
@@ -117,7 +121,7 @@ class Trainer:
         if sync_batch_norm and (jit_compile or self.towers):
             raise ValueError("sync_batch_norm goes neither with XLA nor with towers, whose own option is batch_norm")
         self.task = TaskLoss(loss, label_smoothing=label_smoothing, class_weights=class_weights, aux_losses=aux_losses)
-        self.metrics = list(metrics)
+        self.metrics = None if metrics is None else list(metrics)
         self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
         self.train_only = [train_only] if isinstance(train_only, str) else train_only
         self.averages = ExponentialMovingAverage(averages) if isinstance(averages, int | float) else averages
@@ -240,6 +244,8 @@ class Trainer:
         if self.engine is not None:
             return self.engine
         inputs, labels, _ = unpack(element_spec)
+        if self.metrics is None:
+            self.metrics = ["accuracy"] if self.task.classifies(labels) else []
         with self.place.scope():
             self._build_model(inputs)
             if self.train_only is not None:
@@ -301,7 +307,7 @@ class Trainer:
                 "train_only": self.train_only,
                 "accumulate": self.accumulate,
                 "averages": averages,
-                "metrics": [metric if isinstance(metric, str) else metric.name for metric in self.metrics],
+                "metrics": [metric if isinstance(metric, str) else metric.name for metric in self.metrics or ()],
                 "seed": self.seed,
                 **({"more": self.config} if self.config else {}),
             }

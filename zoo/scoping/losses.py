@@ -1,0 +1,114 @@
+"""Whether a loss gets what it takes from a network: Keras' losses take probabilities unless they are told otherwise."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+PROBABILITIES: Final = ("Softmax", "Sigmoid")
+_UNBOUNDED: Final = ("BiasAdd", "MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "LogSoftmax", "Neg")
+_PASSED_ON: Final = ("Identity", "IdentityN", "Cast", "Reshape", "Squeeze", "ExpandDims", "EnsureShape", "StridedSlice")
+
+
+def makers_of(outputs: Any) -> Any:
+    """Returns the types of the ops that made a traced network's outputs, in their structure; "" where unknown."""
+    return tf.nest.map_structure(_maker, outputs)
+
+
+def _maker(tensor: Any) -> str:
+    """The op that made a tensor, past those that only pass values on; of a sum with a product, the product."""
+    op, index = getattr(tensor, "op", None), getattr(tensor, "value_index", 0)
+    if op is None:
+        return ""
+    if op.type in _PASSED_ON:
+        return _maker(op.inputs[index if op.type == "IdentityN" else 0])
+    if op.type in ("Add", "AddV2"):
+        return next((made for made in map(_maker, op.inputs) if made in _UNBOUNDED), op.type)
+    return op.type
+
+
+def check_loss(makers: Any, loss: Any, *, strict: bool = True) -> None:
+    """Says that a loss takes probabilities where a network returns logits, or the other way round.
+
+    Args:
+      makers: from `makers_of`.
+      loss: as for `compile`: one, or a list or dict of them like the outputs.
+      strict: raise where the outputs cannot be probabilities; False warns. Where they could be either, it warns.
+
+    Raises:
+      ValueError: the outputs are those of a product or a convolution; the message has the loss to write.
+    """
+    for made, one in _pairs(makers, loss):
+        name, from_logits = wants(one)
+        if from_logits and made in PROBABILITIES:
+            _warn(f"loss {_given(one)} takes logits, and the network returns the probabilities of {made}: drop one.")
+        if from_logits is not False or made in PROBABILITIES:
+            continue
+        advice = f"write loss=keras.losses.{name or 'CategoricalCrossentropy'}(from_logits=True)"
+        text = (
+            f"loss {_given(one)} takes probabilities, and the network returns what {made or 'an unknown op'} makes, "
+            "without softmax or sigmoid: logits would be trained as if they were probabilities. For logits "
+            f"{advice}, or let the network return tf.nn.softmax(logits)."
+        )
+        if made not in _UNBOUNDED:
+            text += " For probabilities that were made in another way, ignore this warning."
+        elif strict:
+            raise ValueError(text)
+        _warn(text)
+
+
+def _pairs(makers: Any, loss: Any) -> Iterator[tuple[str, Any]]:
+    """Each output's maker with its loss."""
+    if isinstance(makers, Mapping) and isinstance(loss, Mapping):
+        for key in makers.keys() & loss.keys():
+            yield from _pairs(makers[key], loss[key])
+    elif isinstance(loss, Mapping):
+        yield from _pairs(makers, list(loss.values()))
+    elif isinstance(loss, list | tuple):
+        yield from zip(tf.nest.flatten(makers), loss, strict=False)  # Keras itself refuses other lengths
+    elif loss is not None:
+        yield from ((made, loss) for made in tf.nest.flatten(makers))
+
+
+def wants(loss: Any) -> tuple[str, bool | None]:
+    """Returns what a loss takes: the name of its class ("" if it has no logits form), and its `from_logits`.
+
+    That is None for losses of other things than classes, and for functions that do not say.
+    """
+    given = loss.keywords if isinstance(loss, functools.partial) else {}
+    function = loss.func if isinstance(loss, functools.partial) else loss
+    if isinstance(function, str):
+        try:
+            function = keras.losses.get(function)
+        except ValueError:
+            return "", True if function == "softmax_cross_entropy" else None  # the trainer's; else Keras says it
+    if isinstance(function, keras.losses.KLDivergence) or function is keras.losses.kl_divergence:
+        return "", False
+    if isinstance(function, keras.losses.Loss):
+        return type(function).__name__, getattr(function, "from_logits", None)
+    try:
+        default = inspect.signature(function).parameters["from_logits"].default
+    except (KeyError, TypeError, ValueError):
+        return "", None
+    words = getattr(function, "__name__", "").split("_")
+    return "".join(word.capitalize() for word in words), bool(given.get("from_logits", default))
+
+
+def _given(loss: Any) -> str:
+    if isinstance(loss, functools.partial):
+        loss = loss.func
+    return repr(loss) if isinstance(loss, str) else str(getattr(loss, "__name__", type(loss).__name__))
+
+
+def _warn(text: str) -> None:
+    """Warns at the user's line."""
+    depth, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("zoo.", "keras.", "tensorflow.")):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, stacklevel=depth)
