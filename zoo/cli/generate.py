@@ -30,10 +30,9 @@ def generate(
         if not (run / name).is_file():
             raise FileNotFoundError(f"{run} has no {name}: it is not the folder of a finished 'zoo train word_lm'")
     import_tensorflow()
-    import keras
-
     from zoo.data import text
     from zoo.nets import word_lm
+    from zoo.scoping import load_model
 
     path = run / "vocabulary.json"
     with reading(path, "a vocabulary"):
@@ -41,7 +40,7 @@ def generate(
     start = vocabulary.encode(text.words(prompt), unknown="error")
     if not len(start):
         raise ValueError("--prompt has no words; give at least one, or leave it out to start a new line")
-    model = keras.saving.load_model(run / "model.keras", compile=False)
+    model = load_model(run / "model.keras", compile=False)
     size = word_lm.vocabulary_size(model)
     if size != len(vocabulary):
         raise ValueError(f"{path} has {len(vocabulary)} words and the model {size}: they are not of one run")

@@ -12,6 +12,7 @@ from zoo.scoping.frames import VariableScope, current_frame, get_variable_scope,
 from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Scope
+from zoo.scoping.loading import load_model
 from zoo.scoping.model import Model
 from zoo.scoping.net_spec import USUAL_PARTS, NetSpec, Parts, describe, description_of, parts_of
 from zoo.scoping.replicas import (
@@ -21,7 +22,6 @@ from zoo.scoping.replicas import (
     sum_over_replicas,
     synchronized_batch_norm,
 )
-from zoo.scoping.saving import load_model
 from zoo.scoping.variables import (
     AUTO_REUSE,
     add_to_collection,

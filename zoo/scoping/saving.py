@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from zoo.files import reading
+from zoo.hdf5 import clean_copy
 from zoo.scoping.functions import find_function, function_name
 from zoo.scoping.layer import load_named, save_named
 from zoo.scoping.specs import specs_from_config, specs_to_config
@@ -109,6 +110,20 @@ class SavingMixin:
             ]
         return keras.Model.export(self, filepath, *args, input_signature=input_signature, **kwargs)
 
+    def load_weights(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Reads the variables from a `.weights.h5`, `.keras` or `.weights.json` file, as Keras does; the file is read
+        in a child process, and may be anybody's.
+
+        Raises:
+          OSError: The file is not there, or cannot be read.
+          ValueError: It is damaged, or its variables are others than the model's; the message names it.
+        """
+        if not str(filepath).endswith((".h5", ".hdf5", ".keras", ".weights.json")):
+            keras.Model.load_weights(self, filepath, *args, **kwargs)  # refuses it, or reads another format
+            return
+        with reading(filepath, "weights of this model"), clean_copy(filepath) as copy:
+            keras.Model.load_weights(self, copy, *args, **kwargs)
+
     def save_own_variables(self: Any, store: Any) -> None:
         """Writes the variables outside any scope by name."""
         save_named(self, store)
@@ -120,19 +135,3 @@ class SavingMixin:
 
 def _names_function(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"function"}
-
-
-def load_model(path: str | Path, **kwargs: Any) -> Any:
-    """Loads a model from a `.keras` file (`keras.saving.load_model`, with zoo's classes known to Keras).
-
-    Args:
-      path: The file.
-      **kwargs: Keras' other arguments: `custom_objects`, `compile`, `safe_mode`.
-
-    Returns:
-      The model, compiled as it was saved.
-
-    Raises:
-      ValueError: The file names a network or function that is not registered.
-    """
-    return keras.saving.load_model(path, **kwargs)

@@ -178,9 +178,8 @@ def load_predictor(folder: str | Path) -> Predictor:
         FileNotFoundError: There is no finished run, or its ``model.keras`` is gone.
         ValueError: A newer zoo wrote it, or it is damaged.
     """
-    import keras
-
     from zoo.nets.retrained import retrained  # noqa: F401  (a model file may name registered functions only)
+    from zoo.scoping import load_model
 
     facts = load_facts(folder)
     path = Path(folder) / "model.keras"
@@ -190,4 +189,4 @@ def load_predictor(folder: str | Path) -> Predictor:
         )
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is cut or damaged. Run `zoo retrain` again with the same --out: it writes it anew.")
-    return Predictor(keras.saving.load_model(path), Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
+    return Predictor(load_model(path), Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
