@@ -159,13 +159,10 @@ def _read_labels(path: Path) -> list[str]:
         values = parse_json(text, path)
         if isinstance(values, dict):
             values = [values[str(i)] for i in range(len(values))]
-        if not isinstance(values, list) or not all(
-            isinstance(v[-1] if isinstance(v, list) else v, str) for v in values
-        ):
-            raise ValueError(
-                f"{path}: class names are a list of texts, or an object of number to text or to [id, text]"
-            )
-        return [(value[-1] if isinstance(value, list) else value).replace("_", " ") for value in values]
+        names = [value[-1] if isinstance(value, list) else value for value in values]
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError(f"{path}: class names are a list of texts, or an object of number to text or [id, text]")
+        return [name.replace("_", " ") for name in names]
 
 
 def _print(
