@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -22,6 +23,18 @@ def current_context() -> Any:
     while hasattr(graph, "outer_graph"):
         graph = graph.outer_graph
     return graph
+
+
+def current_call() -> Any:
+    """Returns what tells one call from the next, so that what is drawn for all steps of a call ends with it.
+
+    That is the call of a model; in a store, which outlives its calls, a loop or else the entry; a TF1 graph as a whole.
+    """
+    frame = scoping.current_frame()
+    if frame is None:
+        return weakref.ref(current_context())
+    loop = current_sequence() if isinstance(frame.store, scoping.variable_store) else None
+    return weakref.ref(frame), frame.run(), None if loop is None else weakref.ref(loop)
 
 
 class Sequence:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -162,7 +161,8 @@ class DropoutWrapper(_Wrapper):
       input_keep_prob: float or scalar tensor in [0, 1].
       output_keep_prob: likewise.
       state_keep_prob: likewise.
-      variational_recurrent: one mask [1, width] for all rows and steps of a run.
+      variational_recurrent: one mask [1, width] for all rows and steps of a call: of the model; in a `variable_store`
+        of a loop (`dynamic_rnn`, ...), or of a `with store:` when the cell is called by hand; of a session's run.
       input_size: width of the inputs; needed with `variational_recurrent` and input dropout.
       dtype: needed with `variational_recurrent`.
       seed: base of the seeds; each mask's own is derived from it as in TF1.
@@ -211,7 +211,7 @@ class DropoutWrapper(_Wrapper):
         self._seed = seed
         self._input_width = None if input_size is None else tf.TensorShape(input_size)[-1]
         self._noise: dict[str, Any] = {}  # variational masks
-        self._noise_context: Callable[[], Any] = lambda: None
+        self._noise_call: Any = None  # the call that they were drawn in
         if variational_recurrent:
             if dtype is None:
                 raise ValueError("When variational_recurrent=True, dtype must be provided: name the inputs' dtype")
@@ -223,7 +223,7 @@ class DropoutWrapper(_Wrapper):
     def clone(self) -> RNNCell:
         """See `RNNCell.clone`; the copy draws masks of its own."""
         other: Any = super().clone()
-        other._noise, other._noise_context = {}, lambda: None
+        other._noise, other._noise_call = {}, None
         return other
 
     def _drops(self, slot: str) -> bool:
@@ -268,10 +268,11 @@ class DropoutWrapper(_Wrapper):
         return tf.cast(tf.math.divide_no_nan(tf.floor(keep + noise), keep), dtype)
 
     def _variational_noise(self, width: int | None, dtype: Any) -> dict[str, Any]:
-        context = steps.current_context()
-        if self._noise_context() is not context:
-            self._noise = {f"{s}{i}": self._mask(s, i, [1, w], dtype) for s, i, w in self._slots(width)}
-            self._noise_context = weakref.ref(context)
+        call = steps.current_call()
+        if self._noise_call != call:
+            with scoping.drawn_once():
+                self._noise = {f"{s}{i}": self._mask(s, i, [1, w], dtype) for s, i, w in self._slots(width)}
+            self._noise_call = call
         return self._noise
 
     def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:

@@ -8,7 +8,7 @@ from zoo.scoping.args import (
     current_arg_scope,
     has_arg_scope,
 )
-from zoo.scoping.frames import VariableScope, current_frame, get_variable_scope, random_seed
+from zoo.scoping.frames import VariableScope, current_frame, drawn_once, get_variable_scope, random_seed
 from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Scope
@@ -56,6 +56,7 @@ __all__ = [
     "current_frame",
     "describe",
     "description_of",
+    "drawn_once",
     "find_function",
     "function_name",
     "get_collection",
