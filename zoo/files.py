@@ -1,4 +1,7 @@
-"""Files: what one that somebody else wrote may ask for, and errors that name it.
+"""Files: written so that nobody ever finds half of one; what a foreign one may ask for; errors that name it.
+
+Every writer goes through ``replacing`` (or ``write_whole``): a temporary name beside the file, fsync, rename, fsync of
+the folder. Nothing else in zoo does these, locks a file, or hashes one.
 
 Every reader parses inside ``reading(path)``, compares what a file declares with what it holds (``Limits.check``) before
 it allocates, and takes zip archives and JSON through ``ZipReader`` and ``read_json``. No TensorFlow is imported here.
@@ -9,17 +12,22 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import fcntl
 import functools
+import hashlib
+import itertools
 import json
 import lzma
 import os
+import re
+import shutil
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TextIO, TypeVar, cast
 
 PathLike = str | os.PathLike[str]
 _T = TypeVar("_T")
@@ -335,3 +343,214 @@ class ZipReader:
 
     def __exit__(self, *_: object) -> None:
         self._archive.close()
+
+
+_NUMBERS = itertools.count()
+_UNFINISHED = re.compile(r"\..+\.(\d+)-\d+\.unfinished(\.[\w.-]+)?")
+
+
+def temporary_name(path: PathLike, ending: str = "") -> Path:
+    """Returns a hidden name beside a file to write it under; no other process or thread gets the same.
+
+    Args:
+        path: The file.
+        ending: What the name must end with, for libraries that go by it.
+    """
+    path = Path(path)
+    return path.with_name(f".{path.name}.{os.getpid()}-{next(_NUMBERS)}.unfinished{ending}")
+
+
+def remove_unfinished(folder: PathLike) -> None:
+    """Deletes what processes that are no more left under temporary names in a folder."""
+    for path in Path(folder).glob(".*.unfinished*"):
+        found = _UNFINISHED.fullmatch(path.name)
+        if found and not _lives(int(found[1])):
+            remove(path)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def remove(path: PathLike) -> None:
+    """Deletes a file or a folder with all that is in it; nothing where there is none, or it cannot be deleted."""
+    with contextlib.suppress(OSError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+
+
+def sync(path: PathLike) -> None:
+    """Flushes a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def put(temporary: PathLike, path: PathLike) -> None:
+    """Renames a file that was written under a temporary name to its own; it survives a power cut."""
+    sync(temporary)
+    os.replace(temporary, path)
+    sync(Path(path).parent)
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike, ending: str = "") -> Iterator[Path]:
+    """Gives a temporary name to write a file under, and renames it at the end.
+
+    At every moment the file is absent, the old one, or the new one whole. When the body fails, nothing is left.
+
+    Args:
+        path: The file; its folder is made.
+        ending: What the temporary name must end with, for libraries that go by it.
+
+    Yields:
+        The temporary name.
+    """
+    with replacing_all([path], ending) as (temporary,):
+        yield temporary
+
+
+@contextlib.contextmanager
+def replacing_all(paths: Sequence[PathLike], ending: str = "") -> Iterator[list[Path]]:
+    """As ``replacing``, for files that belong together: none is renamed before all are written.
+
+    Args:
+        paths: The files.
+        ending: What the temporary names must end with.
+
+    Yields:
+        The temporary names, in the same order.
+    """
+    temporary = [temporary_name(path, ending) for path in paths]
+    try:
+        for path in paths:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        for source, path in zip(temporary, paths, strict=True):
+            put(source, path)
+    except BaseException:
+        for source in temporary:
+            remove(source)
+        raise
+
+
+def write_whole(path: PathLike, content: str | bytes) -> None:
+    """Writes a file whole or not at all, and flushes it to the disk.
+
+    Args:
+        path: The file; its folder is made, and a file that is there is replaced.
+        content: The bytes, or a text, which is stored as UTF-8.
+    """
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: PathLike) -> Iterator[Path]:
+    """Gives a temporary folder to fill, and puts it in the place of another at the end.
+
+    Two renames do that: a process that is killed between them leaves the old folder under a temporary name.
+
+    Args:
+        path: The folder; one that is there is replaced.
+
+    Yields:
+        The temporary folder, which is there.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, old = temporary_name(path), temporary_name(path)
+    try:
+        temporary.mkdir()
+        yield temporary
+        for folder, _, names in os.walk(temporary, topdown=False):
+            for name in names:
+                sync(os.path.join(folder, name))
+            sync(folder)
+        if path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
+        sync(path.parent)
+    except BaseException:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
+        remove(temporary)
+        raise
+    remove(old)
+
+
+def lock(path: PathLike, busy: str | None = None) -> TextIO:
+    """Locks a file, which is made, for this process; the lock goes when it is closed or the process ends, however.
+
+    Args:
+        path: The file.
+        busy: What to say when another process holds it; None waits for it.
+
+    Returns:
+        The open file; use it in ``with``, or close it.
+
+    Raises:
+        BlockingIOError: Another process holds it, and `busy` is given.
+    """
+    file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as it is locked
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise BlockingIOError(busy) from error
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def hash_of(path: PathLike, kind: str = "sha256") -> str:
+    """Returns a file's hash in hexadecimal.
+
+    Args:
+        path: The file.
+        kind: A name that ``hashlib`` knows.
+    """
+    digest = hashlib.new(kind, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def refuse_existing(option: str, paths: Sequence[PathLike], overwrite: bool) -> None:
+    """Raises where an output would be written over something, before any work is done.
+
+    Args:
+        option: What named the outputs, as ``"--out"``.
+        paths: The files that would be written.
+        overwrite: Whether files that are there may be replaced.
+
+    Raises:
+        FileExistsError: A file is there, and `overwrite` is False.
+        ValueError: A folder or a device is there, or two outputs are one file.
+    """
+    places = [Path(path) for path in paths]
+    if len({place.resolve() for place in places}) < len(places):
+        raise ValueError(f"{option} two outputs have one name, {os.fspath(places[0])!r}; give each its own")
+    for place in places:
+        if place.exists() and not place.is_file():
+            raise ValueError(f"{option} {place} is no file, but {'a folder' if place.is_dir() else 'a device'}")
+        if place.exists() and not overwrite:
+            raise FileExistsError(f"{option} {place} is there already; give another name, or --overwrite to replace it")
+        above = next(folder for folder in place.absolute().parents if folder.exists())
+        if not above.is_dir():
+            raise NotADirectoryError(f"{option} {place}: {above} is no folder")
+        if not os.access(above, os.W_OK):
+            raise PermissionError(f"{option} {place}: {above} cannot be written")
+        remove_unfinished(above)

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from zoo.transfer.bottlenecks import BottleneckCache, write_atomically
+from zoo.transfer.bottlenecks import BottleneckCache
 
 
 def keys_of(count, salt=""):
@@ -105,12 +105,3 @@ def test_settings_must_be_plain():
 def test_rows_and_keys_must_agree(tmp_path):
     with pytest.raises(ValueError, match="a row for each of the 2 keys"):
         BottleneckCache(tmp_path, {}).add(keys_of(2), {"a": np.zeros((3, 2))})
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "kept"
-    write_atomically(path, b"old")
-    with pytest.raises(TypeError):
-        write_atomically(path, "text is not bytes")
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["kept"]

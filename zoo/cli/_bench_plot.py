@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.files import replacing
+
 
 def plot_batches(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
     """Draws peak memory against batch, a line for each network and level; None when there is only one batch size."""
@@ -58,8 +60,7 @@ def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit:
     axes.set_ylim(0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    temporary = path.with_suffix(".tmp.png")
-    figure.savefig(temporary, dpi=110)
+    with replacing(path, path.suffix) as temporary:
+        figure.savefig(temporary, dpi=110)
     plt.close(figure)
-    temporary.replace(path)
     return path

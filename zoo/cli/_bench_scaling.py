@@ -17,6 +17,7 @@ from zoo.cli._bench_run import machine, ratio
 from zoo.cli._devices import device_options
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli._print import print_table
+from zoo.files import replacing
 
 
 @device_options
@@ -154,9 +155,7 @@ def write(path: Path, rows: Sequence[dict[str, Any]], rounds: int) -> None:
         "date": date.today().isoformat(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
         table = csv.DictWriter(file, [*rows[0], *about])
         table.writeheader()
         table.writerows({**row, **about} for row in rows)
-    temporary.replace(path)

@@ -5,6 +5,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from zoo.files import replacing
+
 
 def draw_curves(lines: Sequence[Mapping[str, Any]], path: Path, validation: str) -> Path:
     """Draws loss and accuracy by epoch, in training and in validation.
@@ -27,7 +29,8 @@ def draw_curves(lines: Sequence[Mapping[str, Any]], path: Path, validation: str)
         axes.set(xlabel="step", ylabel=metric)
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(path, dpi=120)
+    with replacing(path, path.suffix) as temporary:
+        figure.savefig(temporary, dpi=120)
     return path
 
 

@@ -11,6 +11,8 @@ NetOptions = Annotated[
     list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the network; repeatable.")
 ]
 
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+
 # The library's words, written here too so that help and completion import no TensorFlow; a test compares them.
 PRECISIONS = ("float32", "float64", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lion")

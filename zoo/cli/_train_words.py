@@ -13,6 +13,7 @@ import typer
 
 from zoo.cli._options import flags, given_options
 from zoo.cli._sharing import Sharing
+from zoo.files import replacing, write_whole
 
 BASELINE_ORDER = 3
 
@@ -115,7 +116,6 @@ def train_words(
     from zoo.parallel.strategies import replica_count, worker_count
     from zoo.rnn.checks import check_units
     from zoo.training import Trainer
-    from zoo.weights.bundled import write_whole
 
     options = dict(options)
     word_lm.check_options(options)
@@ -199,18 +199,19 @@ def train_words(
         sharing.done()
         if not sharing.writes:
             return {}
-    write_whole(out / "vocabulary.json", json.dumps(corpus.vocabulary.words, ensure_ascii=False).encode())
+    write_whole(out / "vocabulary.json", json.dumps(corpus.vocabulary.words, ensure_ascii=False))
     ready = word_lm(seed=seed, **options)
     for name in ready.variable_names:
         ready.variable(name).assign(model.variable(name))
-    ready.save(out / "model.keras")
+    with replacing(out / "model.keras", ".keras") as temporary:
+        ready.save(temporary)
     baseline = NgramModel(corpus.train, len(corpus.vocabulary), BASELINE_ORDER)
     results = {
         "valid": perplexity(ready, corpus.valid, recipe.batch, recipe.steps, carry=carry),
         "test": perplexity(ready, corpus.test, 1, recipe.steps, carry=carry),
         "baseline": baseline.perplexity(corpus.test),
     }
-    write_whole(out / "perplexity.json", (json.dumps(results, indent=2) + "\n").encode())
+    write_whole(out / "perplexity.json", json.dumps(results, indent=2) + "\n")
     typer.echo(
         f"test perplexity {results['test']:.2f} (LSTM), {results['baseline']:.2f} ({BASELINE_ORDER}-gram with "
         f"back-off); the run is in {out}"

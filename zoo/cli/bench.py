@@ -18,6 +18,7 @@ from zoo.cli._bench_bound import kept_bytes
 from zoo.cli._bench_run import Cell, Result, allocator_settings, largest_batch, machine, ratio, run_cells, slope
 from zoo.cli._bench_scaling import scaling
 from zoo.cli._print import print_table
+from zoo.files import replacing
 
 app = App()
 MIB = 2**20
@@ -285,12 +286,10 @@ def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Writes the rows under ``COLUMNS``; the file appears whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
-    temporary.replace(path)
 
 
 def _mib(size: float | None) -> float | None:

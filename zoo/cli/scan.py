@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zoo.cli._app import App, choice
-from zoo.cli._options import LAYOUTS
+from zoo.cli._options import LAYOUTS, Overwrite
 from zoo.cli._print import print_table
+from zoo.files import refuse_existing
 
 if TYPE_CHECKING:
     from zoo.data.scan import Scan
@@ -49,6 +50,7 @@ def scan(
     max_pixels: Annotated[int, typer.Option(min=1, help="Larger pictures are bad.")] = 64_000_000,
     out: Annotated[Path | None, typer.Option(help="Write the whole scan to this JSON file.")] = None,
     bad: Annotated[Path | None, typer.Option(help="Write the bad files to this CSV.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Decode every picture once and say what was found.
 
@@ -59,6 +61,7 @@ def scan(
 
     from zoo.data.scan import scan_images
 
+    refuse_existing("--out and --bad:", [path for path in (out, bad) if path], overwrite)
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("Scanning", total=None)
         result = scan_images(

@@ -42,6 +42,11 @@ def build(
     from zoo.data.scan import scan_images
 
     ground = parse_colour(background)
+    import_tensorflow()
+    from zoo.data import tfrecord
+    from zoo.data.tfrecord.builder import check_folder
+
+    check_folder(out, images, overwrite)
     with Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("Scanning", total=None)
         scan = scan_images(
@@ -52,9 +57,6 @@ def build(
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
         scan.check(max_bad)
-        import_tensorflow()
-        from zoo.data import tfrecord
-
         task = bar.add_task("Writing", total=len(scan.pictures))
         manifest = tfrecord.build(
             scan,

@@ -22,6 +22,7 @@ from zoo.cli._recipe import recipe
 from zoo.cli._sharing import Sharing, sharing_options
 from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
 from zoo.cli._train_words import train_words, train_words_settings
+from zoo.files import replacing
 
 app = App()
 
@@ -339,7 +340,8 @@ def _leave(
     from zoo.weights import bundled
 
     given = context.params
-    model.save(folder / "model.keras")
+    with replacing(folder / "model.keras", ".keras") as temporary:
+        model.save(temporary)
     card = {
         "net": given["net"],
         "options": options,

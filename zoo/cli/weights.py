@@ -8,7 +8,8 @@ import typer
 
 from zoo.cli._app import App, choice
 from zoo.cli._inspect import inspect
-from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._options import NetOptions, Overwrite, parse_options
+from zoo.files import refuse_existing
 
 app = App(no_args_is_help=True, help="List, fetch, verify, convert and inspect weights.")
 app.example("zoo weights inspect model.ckpt-1000 --pattern '*/weights'")(inspect)
@@ -51,7 +52,7 @@ def list_weights(
     )
 
 
-@app.example("zoo weights fetch inception_v3_torchvision")
+@app.example("zoo weights fetch inception_v3.torchvision")
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names from 'zoo weights list'.")],
 ) -> None:
@@ -91,11 +92,12 @@ def verify() -> None:
 def convert(
     source: Annotated[str, typer.Argument(help="Weights in any format, or a name from 'zoo weights list'.")],
     target: Annotated[Path, typer.Argument(help=".safetensors, .ckpt, .weights.h5, .h5 or .keras.")],
-    net: Annotated[str, typer.Option(help="The network the weights are for.")] = "inception_v3",
+    net: Annotated[str | None, typer.Option(help="The network the weights are for; their card's by default.")] = None,
     to: Annotated[
         str | None, choice("zoo", "slim", "keras", "torchvision", help="Layout; by the ending if not given.")
     ] = None,
     option: NetOptions = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Convert weights from any format to another.
@@ -104,16 +106,19 @@ def convert(
     """
     from zoo.cli._quiet import import_tensorflow
 
+    refuse_existing("target", _written(target), overwrite)
     import_tensorflow()
     from zoo.registry import get_net
+    from zoo.weights import bundled
     from zoo.weights.building import input_shape, open_for
-    from zoo.weights.loading import load
+    from zoo.weights.loading import load, open_source
     from zoo.weights.saving import save
 
-    network = get_net(net)
-    file, options = open_for(network.spec, source, parse_options(option), network.options())
-    if file is None:
+    if net is not None and source in bundled.names(get_net(net).spec.name):
         raise ValueError(f"{source!r} comes with zoo as safetensors; give the path of another file.")
+    opened = open_source(source, net or "")
+    network = get_net(_network_of(opened, net))
+    file, options = opened, open_for(network.spec, opened, parse_options(option), network.options())[1]
     options.setdefault("num_classes", file.num_classes or 0)
     options.setdefault("input_shape", input_shape(file))  # the auxiliary head's shape follows from it
     network.check_options(options)
@@ -127,3 +132,20 @@ def convert(
         return
     typer.echo(report)
     typer.echo("\n".join([f"written: {target}", *(f"  note: {note}" for note in notes)]))
+
+
+def _network_of(file: Any, net: str | None) -> str:
+    """The network that weights are for: what was given, or what their card names; both must agree."""
+    named = file.own_card.net if file.own_card is not None else ""
+    if net and named and net != named:
+        raise ValueError(f"--net {net}: the card of {file.path} says that the weights are {named}'s; leave --net out")
+    if not net and not named:
+        raise ValueError(f"{file.path} has no card that names its network; say which it is: --net inception_v3")
+    return net or named
+
+
+def _written(target: Path) -> list[Path]:
+    """The files that a target stands for: of a TF1 checkpoint's prefix, two."""
+    if target.suffix in (".safetensors", ".h5", ".keras"):
+        return [target]
+    return [target.with_name(target.name + ending) for ending in (".index", ".data-00000-of-00001")]

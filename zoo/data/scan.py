@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from zoo import files
 from zoo.data import folders, images
 from zoo.data.folders import Found
 from zoo.data.words import pluralize
@@ -159,10 +160,8 @@ class Scan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the scan as JSON, whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(f"{target.name}.partial")
-        partial.write_text(json.dumps({"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)}, indent=1))
-        os.replace(partial, target)
+        whole = {"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)}
+        files.write_whole(path, json.dumps(whole, indent=1))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Scan":
@@ -179,7 +178,7 @@ class Scan:
 
     def write_bad(self, path: str | os.PathLike[str]) -> None:
         """Writes the bad files as a CSV of path, label, reason, detail."""
-        with open(path, "w", newline="", encoding="utf-8") as stream:
+        with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
             writer.writerow(["path", "label", "reason", "detail"])
             writer.writerows([bad.name, bad.label, bad.reason, bad.detail] for bad in self.bad)

@@ -12,13 +12,12 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.words import pluralize
-from zoo.files import read_versioned, validated
+from zoo.files import read_versioned, validated, write_whole
 
 FORMAT = 1  # of the saved file
 SETS = ("train", "validation", "test")
@@ -59,10 +58,7 @@ class Split:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the split as JSON, whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(f"{target.name}.partial")
-        partial.write_text(json.dumps({"format": FORMAT, **self.__dict__}, indent=1, sort_keys=True))
-        os.replace(partial, target)
+        write_whole(path, json.dumps({"format": FORMAT, **self.__dict__}, indent=1, sort_keys=True))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Split":

@@ -1,6 +1,5 @@
 """SavedModels that take picture files or pixels and return class names: the preprocessing travels inside."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.images import graph_bytes, same_in_graph
+from zoo.files import replacing_folder
 
 
 class PictureClassifier(tf.Module):
@@ -68,18 +68,11 @@ def export_pictures(
         read: From a file's bytes (string scalar) to a prepared picture, in TensorFlow operations.
         prepare: From uint8 [H, W, 3] to a prepared picture, in TensorFlow operations.
     """
-    path = Path(path)
     module = PictureClassifier(model, classes, read, prepare)
-    temporary, old = path.with_name(f".{path.name}.new"), path.with_name(f".{path.name}.old")
-    for rest in (temporary, old):
-        shutil.rmtree(rest, ignore_errors=True)
     signatures = {"serving_default": module.from_bytes, "pixels": module.from_pixels}
-    tf.saved_model.save(module, str(temporary), signatures=signatures)
-    (temporary / "labels.txt").write_text("".join(f"{name}\n" for name in classes), encoding="utf-8")
-    if path.exists():
-        path.rename(old)
-    temporary.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
+    with replacing_folder(path) as temporary:
+        tf.saved_model.save(module, str(temporary), signatures=signatures)
+        (temporary / "labels.txt").write_text("".join(f"{name}\n" for name in classes), encoding="utf-8")
 
 
 def compare_export(

@@ -5,7 +5,6 @@ It is written to a temporary name, fsynced and renamed. What is in it, and how i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import zlib
@@ -18,6 +17,7 @@ import tensorflow as tf
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from zoo import files
 from zoo.weights.training_files import FORMAT, Checkpoint, DamagedCheckpointError, read_checkpoint, read_header
 
 __all__ = [
@@ -27,9 +27,6 @@ __all__ = [
     "DamagedCheckpointError",
     "read_checkpoint",
     "read_header",
-    "replace_text",
-    "sync_folder",
-    "temporary_name",
     "to_numpy",
     "view",
     "write_checkpoint",
@@ -61,48 +58,16 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarr
     checks["state"] = zlib.crc32(text.encode())
     types = {name: str(array.dtype) for name, array in arrays.items() if array.dtype != stored[name].dtype}
     metadata = {"zoo": FORMAT, "state": text, "crc": json.dumps(checks), "types": json.dumps(types)}
-    temporary = temporary_name(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(stored, temporary, metadata)
-        temporary.chmod(0o644)  # as other files; the library makes it private
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        with files.replacing(path) as temporary:
+            save_file(stored, temporary, metadata)
+            temporary.chmod(0o644)  # as other files; the library makes it private
     except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise CheckpointWriteError(
             f"checkpoint {path} could not be written ({error}); earlier checkpoints are untouched. "
             "Free some space or choose another folder, and start the same command again"
         ) from error
     return path
-
-
-def temporary_name(path: Path) -> Path:
-    """Returns the name under which a checkpoint is written before it is renamed."""
-    return path.with_name(f".{path.name}.unfinished")
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Writes a small text file by way of a temporary name, fsync and rename."""
-    temporary = temporary_name(path)
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
 
 
 def to_numpy(variable: Any) -> np.ndarray:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.files import parse_json
-from zoo.training.checkpoint import replace_text
+from zoo.files import parse_json, write_whole
 
 _log = logging.getLogger("zoo")
 
@@ -43,7 +42,7 @@ class Journal:
         lines = [line for line in self.read() if line.get("step", 0) <= step]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         if self.path.exists() and self.path.read_text(encoding="utf-8", errors="replace") != text:
-            replace_text(self.path, text)
+            write_whole(self.path, text)
         return lines
 
     def read(self) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo import files
 from zoo.files import parse_json, validated
 from zoo.training.checkpoint import (
     Checkpoint,
@@ -209,7 +210,8 @@ class Checkpoints:
         return min(validated, key=lambda entry: (sign * (entry.metric or 0.0), entry.step), default=None)
 
     def remove_unfinished(self) -> None:
-        """Deletes what a killed process left half-written under zoo's temporary names."""
+        """Deletes what a killed process left half-written under zoo's temporary names, older versions' too."""
+        files.remove_unfinished(self.folder)
         for path in self.folder.glob(".model.ckpt-*.unfinished"):
             if _NAME.fullmatch(path.name.removeprefix(".").removesuffix(".unfinished")):
                 path.unlink(missing_ok=True)

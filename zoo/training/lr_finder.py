@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.data.tfrecord.damage import damage_named
+from zoo.files import replacing
 from zoo.training.checkpoint import to_numpy
 from zoo.training.feed import Feed
 from zoo.training.state import assign, variables_of
@@ -37,7 +38,7 @@ class RangeTest:
 
     def write(self, path: str | Path) -> Path:
         """Writes rates and losses as CSV."""
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["learning_rate", "loss", "smoothed_loss"])
             writer.writerows(zip(self.rates, self.losses, self.smoothed, strict=True))
@@ -63,7 +64,8 @@ class RangeTest:
         axes.set_ylim(0.9 * min(self.smoothed), 1.1 * max(self.smoothed))
         axes.grid(alpha=0.3)
         axes.legend()
-        figure.savefig(path, dpi=120)
+        with replacing(path, Path(path).suffix) as temporary:
+            figure.savefig(temporary, dpi=120)
         return Path(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import platform
@@ -16,7 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.training.checkpoint import Checkpoint, DamagedCheckpointError, read_checkpoint, replace_text
+from zoo import files
+from zoo.training.checkpoint import Checkpoint, DamagedCheckpointError, read_checkpoint
 from zoo.training.journal import Journal
 from zoo.training.keeper import Checkpoints
 from zoo.training.state import ConfigChangedError, assign, config_difference, variables_of
@@ -102,7 +102,7 @@ class RunFolder:
             lines = self.journal.cut(self.loop.step)
             if self.complete:
                 return lines
-        replace_text(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
+        files.write_whole(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
         self.summaries.start(self.loop.step, self.config)
         if self.summaries.level == "all" and self.loop.step == 0:
             self.summaries.graph(self.loop.engine.graph(self.loop.feed.element_spec))
@@ -246,15 +246,10 @@ class RunFolder:
 
     def _take_lock(self) -> None:
         """Locks the folder; the lock goes with the process, however it ends."""
-        file = open((self.path or Path()) / ".lock", "a")  # noqa: SIM115 - open as long as the run
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            raise BlockingIOError(
-                f"another process is training in {self.path}; wait for it or choose another folder"
-            ) from error
-        self._lock = file
+        self._lock = files.lock(
+            (self.path or Path()) / ".lock",
+            f"another process is training in {self.path}; wait for it or choose another folder",
+        )
 
     def _stop_profile(self) -> None:
         tf.profiler.experimental.stop()

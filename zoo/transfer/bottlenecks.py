@@ -8,10 +8,8 @@ by the picture's content hash, so that renamed pictures are found again and chan
 Shards are written to a temporary name and renamed. A shard cut short or damaged loses only the rows concerned.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,31 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from zoo.files import parse_json, validated
+from zoo.files import parse_json, validated, write_whole
 
 FORMAT = 1
 _MAGIC = b"ZOOBOTTL"
 _KEY_BYTES = 32
-
-
-def write_atomically(path: str | Path, content: bytes) -> None:
-    """Writes a file under a temporary name beside it, flushes it to the disk and renames it.
-
-    Args:
-        path: Where the content ends up; an older file there is replaced whole or not at all.
-        content: The bytes.
-    """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 @dataclass
@@ -139,7 +117,7 @@ class BottleneckCache:
         self.shard_rows = shard_rows
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "settings.json").exists():
-            write_atomically(self.folder / "settings.json", text.encode())
+            write_whole(self.folder / "settings.json", text.encode())
         self._shards: list[_Shard] = []
         self._where: dict[str, dict[bytes, list[tuple[int, int]]]] = {}  # end point -> key -> shards and rows
         self._pending: dict[bytes, dict[str, np.ndarray]] = {}
@@ -208,7 +186,7 @@ class BottleneckCache:
         parts = [_MAGIC, struct.pack("<I", len(header)), header, *self._pending, np.array(checksums, "<u4").tobytes()]
         name = hashlib.sha256(header + b"".join(self._pending)).hexdigest()[:24]
         path = self.folder / f"{name}.zbn"
-        write_atomically(path, b"".join([*parts, *rows]))
+        write_whole(path, b"".join([*parts, *rows]))
         self._pending.clear()
         self._register(path)
 

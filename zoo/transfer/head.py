@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from zoo.files import parse_json, reading, validated
-from zoo.transfer.bottlenecks import write_atomically
+from zoo.files import parse_json, reading, validated, write_whole
 from zoo.transfer.select import POWER, Choice, choose_end_points, make_folds, subsample
 
 FORMAT = 1
@@ -112,7 +111,7 @@ class Head:
         text = json.dumps({"format": FORMAT, "temperature": self.temperature, **plain}, ensure_ascii=False)
         held = {name: getattr(self, name) for name in _ARRAYS}
         arrays = {name: np.ascontiguousarray(value) for name, value in held.items() if value is not None}
-        write_atomically(path, save(arrays, metadata={"head": text}))
+        write_whole(path, save(arrays, metadata={"head": text}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Head":

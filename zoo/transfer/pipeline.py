@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo import files
 from zoo.data.scan import Scan, scan_images
 from zoo.data.split import SETS, split_scan
 from zoo.data.words import pluralize
@@ -253,9 +254,8 @@ def _export(run: Run) -> dict[str, Any]:
     """Writes ``model.keras`` and ``saved_model``; compares the latter with the training path on some pictures."""
     from zoo.inference.export import compare_export, export_pictures
 
-    temporary = run.folder / ".model.keras"
-    run.model.save(temporary)
-    temporary.replace(run.folder / "model.keras")
+    with files.replacing(run.folder / "model.keras", ".keras") as temporary:
+        run.model.save(temporary)
     export_pictures(
         run.model,
         run.folder / "saved_model",

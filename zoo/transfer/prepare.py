@@ -7,7 +7,7 @@ from typing import Any
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
-from zoo.transfer.bottlenecks import write_atomically
+from zoo.files import write_whole
 from zoo.transfer.run import load_facts
 from zoo.transfer.select import combinations
 from zoo.transfer.settings import Settings
@@ -81,7 +81,7 @@ def earlier_run(folder: Path) -> dict[str, Any] | None:
 def claim(folder: Path, settings: Settings) -> None:
     """Makes the run folder, and marks it as a run's."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / MARK, (json.dumps(settings.to_dict(), indent=1) + "\n").encode())
+    write_whole(folder / MARK, (json.dumps(settings.to_dict(), indent=1) + "\n").encode())
 
 
 def previous_split(folder: Path, settings: Settings) -> Split | None:

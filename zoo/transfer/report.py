@@ -14,7 +14,7 @@ import numpy as np
 from zoo.data.images import ImageError, decode
 from zoo.data.scan import Picture
 from zoo.data.words import pluralize
-from zoo.transfer.bottlenecks import write_atomically
+from zoo.files import write_whole
 from zoo.transfer.evaluation import ClassResult, Evaluation
 from zoo.transfer.run import Run
 
@@ -46,7 +46,7 @@ def write_report(run: Run) -> Path:
     environment.filters["number"] = lambda value: "–" if value is None else f"{value:,.3g}"
     page = environment.get_template("report.html").render(**page_values(run))
     path = run.folder / "report.html"
-    write_atomically(path, page.encode())
+    write_whole(path, page.encode())
     return path
 
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
-from zoo.files import read_versioned, validated
-from zoo.transfer.bottlenecks import write_atomically
+from zoo.files import read_versioned, validated, write_whole
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.head import Head
 from zoo.transfer.pictures import Reader
@@ -106,7 +105,7 @@ def save_run(run: Run) -> None:
         "choices": [dataclasses.asdict(choice) for choice in run.choices],
         "facts": run.facts,
     }
-    write_atomically(run.folder / "run.json", (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(run.folder / "run.json", (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def load_facts(folder: str | Path) -> dict[str, Any]:
@@ -137,7 +136,7 @@ def write_predictions(run: Run) -> None:
         best = int(row.argmax())
         found = [run.classes[best], f"{row[best]:.6f}"]
         writer.writerow([picture.name, picture.label, run.split.sets[picture.sha256], *found])
-    write_atomically(run.folder / "predictions.csv", text.getvalue().encode())
+    write_whole(run.folder / "predictions.csv", text.getvalue().encode())
 
 
 @dataclasses.dataclass(frozen=True)

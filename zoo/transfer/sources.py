@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.data.images import encode_png
 from zoo.data.split import key_of
-from zoo.transfer.bottlenecks import write_atomically
+from zoo.files import write_whole
 
 
 def as_files(images: Any, labels: Any, folder: Path) -> str | os.PathLike[str]:
@@ -54,7 +54,7 @@ def as_files(images: Any, labels: Any, folder: Path) -> str | os.PathLike[str]:
         place.mkdir(parents=True, exist_ok=True)
         path = place / f"{key_of(pixels)[:32]}.png"
         if not path.exists():
-            write_atomically(path, encode_png(np.ascontiguousarray(pixels)))
+            write_whole(path, encode_png(np.ascontiguousarray(pixels)))
     return root
 
 

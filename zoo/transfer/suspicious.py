@@ -11,8 +11,7 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
-from zoo.files import reading
-from zoo.transfer.bottlenecks import write_atomically
+from zoo.files import reading, write_whole
 
 COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "cosine", "reason", "sha256")
 SURE = 0.8
@@ -110,7 +109,7 @@ def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: S
     for decision in made.values():
         kept = {**dataclasses.asdict(decision), "reason": "decided before"}
         writer.writerow([kept.get(column, "") for column in COLUMNS])
-    write_atomically(path, text.getvalue().encode())
+    write_whole(path, text.getvalue().encode())
 
 
 def read_decisions(path: str | Path, classes: Sequence[str]) -> list[Decision]:

@@ -7,7 +7,6 @@ of the weights file, ``licence`` and ``versions``.
 import hashlib
 import inspect
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 import zoo
+from zoo.files import write_whole
 from zoo.scoping import parts_of
 
 if TYPE_CHECKING:
@@ -137,10 +137,3 @@ def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str
     write_whole(path, content)
     write_whole(path.with_suffix(".json"), (json.dumps(complete, indent=2) + "\n").encode())
     return complete
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file under a temporary name and renames it, so that nobody ever finds half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import http.client
 import json
 import os
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from zoo import files
 from zoo.weights.sources import SOURCES, Source, get_source
 
 CHUNK = 1 << 18
@@ -58,7 +58,7 @@ def fetch(
     target = place / source.file_name
     with _full_disk_explained(place):
         place.mkdir(parents=True, exist_ok=True)
-        with _locked(place / "lock"):
+        with files.lock(place / "lock"):
             if not target.is_file():
                 _download(source, target, progress, timeout)
             _check_again(source, target)
@@ -101,14 +101,10 @@ def _download(source: Source, target: Path, progress: bool, timeout: float) -> N
     if wrong:
         part.unlink()
         raise FetchError(f"{source.url} is not the published file, and was deleted: {wrong}")
-    record = {"url": source.url, "sha256": _hash(part, "sha256"), "size": part.stat().st_size}
-    manifest = target.with_name(target.name + ".json")
-    manifest.with_suffix(".tmp").write_text(json.dumps(record, indent=1), encoding="utf-8")
-    manifest.with_suffix(".tmp").replace(manifest)
+    record = {"url": source.url, "sha256": files.hash_of(part), "size": part.stat().st_size}
+    files.write_whole(target.with_name(target.name + ".json"), json.dumps(record, indent=1))
     part.with_suffix(".etag").unlink(missing_ok=True)
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(target)
+    files.put(part, target)
 
 
 def _receive(source: Source, part: Path, progress: bool, timeout: float) -> None:
@@ -126,7 +122,7 @@ def _receive(source: Source, part: Path, progress: bool, timeout: float) -> None
                 have = 0
             validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
             if validator:
-                etag.write_text(validator, encoding="utf-8")
+                files.write_whole(etag, validator)
             length = response.headers.get("Content-Length")
             total = have + int(length) if length else source.size
             have = _append(response, part, have, total, source.name, progress)
@@ -183,7 +179,7 @@ def _check_again(source: Source, target: Path) -> None:
     wrong = _wrong_hash(source, target)
     if not wrong and manifest.is_file():
         known = json.loads(manifest.read_text(encoding="utf-8"))["sha256"]
-        found = _hash(target, "sha256")
+        found = files.hash_of(target)
         wrong = "" if found == known else f"its SHA-256 is {found}, at its download it was {known}"
     if wrong:
         raise FetchError(f"{target} was damaged or changed: {wrong}. Delete it and fetch it again")
@@ -197,31 +193,18 @@ def _wrong_hash(source: Source, path: Path) -> str:
     if not source.digest:
         return ""
     kind, _, published = source.digest.partition(":")
-    found = _hash(path, kind)
+    found = files.hash_of(path, kind)
     return "" if found.startswith(published) else f"its {kind} is {found}, published is {published}"
-
-
-def _hash(path: Path, kind: str) -> str:
-    digest = hashlib.new(kind, usedforsecurity=False)
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _unpacked(archive: Path, folder: Path, member: str) -> Path:
     """Unpacks a tar archive beside itself the first time; only plain files and folders below it are taken."""
     if not (folder / member).is_file():
-        temporary = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-        try:
+        with files.replacing_folder(folder) as temporary:
             unpack(archive, temporary)
             if not (temporary / member).is_file():
                 held = sorted(path.name for path in temporary.rglob("*") if path.is_file())
                 raise FetchError(f"{archive} does not hold {member}; it holds {', '.join(held[:5])}")
-            shutil.rmtree(folder, ignore_errors=True)
-            temporary.replace(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
     return folder / member
 
 
@@ -262,19 +245,6 @@ def unpack(archive: Path, folder: Path) -> None:
                     shutil.copyfileobj(stored, file)  # type: ignore[arg-type]
     except (tarfile.TarError, EOFError) as error:
         raise FetchError(f"{archive} is damaged or no tar archive: {error}") from error
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Holds a lock that only one process has at a time; the others wait."""
-    import fcntl
-
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager

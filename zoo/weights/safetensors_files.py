@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from zoo.files import reading
+from zoo.files import reading, write_whole
 
 FORMAT_VERSION = "1"
 
@@ -55,17 +53,8 @@ def write_safetensors(
     words = None
     if metadata is not None:
         words = {"zoo": json.dumps(metadata, sort_keys=True), "zoo_format": FORMAT_VERSION}
-    place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f"{place.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as file:  # safetensors' own writer leaves files that nobody else may read
-            file.write(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, words))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)
+    # safetensors' own writer leaves files that nobody else may read
+    write_whole(path, save({name: np.ascontiguousarray(array) for name, array in tensors.items()}, words))
 
 
 def _array(file: object, name: str) -> np.ndarray:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zoo.files import replacing
 from zoo.scoping import parts_of
 from zoo.weights.cards import Card
 from zoo.weights.conventions import fit_gamma
@@ -117,16 +117,13 @@ def _save_keras(model: Any, tensors: Mapping[str, np.ndarray], path: Path) -> li
         unit.arrays = {role: values[f"{unit.name}/{leaf}"] for role, leaf in unit.leaves.items()}
     fill_twin(twin, [unit for unit in units if unit.part != "aux"])
     ending = next(ending for ending in FORMATS["keras"] if path.name.endswith(ending))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{secrets.token_hex(4)}.tmp{ending}")
     absl = logging.getLogger("absl")  # Keras warns there of its legacy format, which is what was asked for
     level = absl.level
     try:
         if ending == ".h5":
             absl.setLevel(logging.ERROR)
-        twin.save(temporary) if ending != ".weights.h5" else twin.save_weights(temporary)
-        temporary.replace(path)
+        with replacing(path, ending) as temporary:
+            twin.save(temporary) if ending != ".weights.h5" else twin.save_weights(temporary)
     finally:
         absl.setLevel(level)
-        temporary.unlink(missing_ok=True)
     return notes

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from zoo import files
 from zoo.weights.names import closest, named_variables, select_names
 
 NameMap: TypeAlias = Mapping[str, Any] | Sequence[tuple[str, str]]  # a dict's values: names, or variables
@@ -171,8 +172,8 @@ def save_tf1(
         prefix = f"{prefix}-{step}"
         values["global_step"] = tf.constant(step, tf.int64)
     Path(prefix).parent.mkdir(parents=True, exist_ok=True)
-    temporary = f"{prefix}.tmp{os.getpid()}"
-    files = [".data-00000-of-00001", ".index"]
+    temporary = os.fspath(files.temporary_name(prefix))
+    endings = [".data-00000-of-00001", ".index"]
     try:
         with tf.device("CPU:0"):
             tf.raw_ops.SaveV2(
@@ -183,13 +184,11 @@ def save_tf1(
             )
         # Without its index a checkpoint is not there; a crash between the two renames never mixes old and new.
         Path(prefix + ".index").unlink(missing_ok=True)
-        for suffix in files:
-            with open(temporary + suffix, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary + suffix, prefix + suffix)
+        for ending in endings:
+            files.put(temporary + ending, prefix + ending)
     finally:
         for left in glob.glob(glob.escape(temporary) + "*"):
-            os.unlink(left)
+            files.remove(left)
     _name_newest(prefix)
     return prefix
 
@@ -200,7 +199,8 @@ def _name_newest(prefix: str) -> None:
     state = tf.train.get_checkpoint_state(folder)
     listed = [] if state is None else [os.path.relpath(path, folder) for path in state.all_model_checkpoint_paths]
     others = [name for name in listed if name != newest and tf1_format(os.path.join(folder, name))]
-    tf.__internal__.train.update_checkpoint_state(folder, newest, [*others, newest], save_relative_paths=True)
+    found = tf.compat.v1.train.generate_checkpoint_state_proto(folder, newest, [*others, newest])
+    files.write_whole(os.path.join(folder, "checkpoint"), str(found))
 
 
 def restore_tf1(

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from zoo.data.images import graph_bytes, sniff
+from zoo import files
+from zoo.data.images import SUFFIXES, graph_bytes, sniff
 from zoo.data.scan import Picture, Scan
 from zoo.data.split import SETS, split_scan
-from zoo.data.tfrecord.manifest import NAME, Manifest, Shard, sha256_of
+from zoo.data.tfrecord.manifest import NAME, Manifest, Shard
 
 LAYOUTS = ("slim", "inception")
 SHARD_BYTES = 128 << 20  # aimed at when no number of shards is given
@@ -88,17 +89,15 @@ def build(
 
     Raises:
         FileExistsError: ``out`` has records already.
-        ValueError: no pictures, an unknown layout, more files than pictures, or a picture that changed since the scan.
+        ValueError: ``out`` holds pictures; there are none to write, an unknown layout, more files than pictures, or a
+            picture that changed since the scan.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
     if not scan.pictures:
         raise ValueError("there are no pictures to write")
     folder = Path(out)
-    old = [p for p in folder.glob("*") if p.name == NAME or any(p.match(f"{n}-*-of-*.tfrecord") for n in SETS)]
-    if old and not overwrite:
-        raise FileExistsError(f"{folder} has records already ({old[0].name}); give another folder or overwrite")
-    folder.mkdir(parents=True, exist_ok=True)
+    old = check_folder(folder, scan.root, overwrite)
     sets = _sets(scan, validation, test, seed)
     offset = label_offset if label_offset is not None else int(layout == "inception")
     index = {label: number + offset for number, label in enumerate(scan.labels)}
@@ -134,14 +133,52 @@ def build(
         ]
         labels = [index[picture.label] for picture in pictures]
         manifest.labels[name] = (min(labels), max(labels))
-    for path in old:
-        path.unlink()
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
-        written = pool.map(lambda job: _write_shard(job[1], job[2], index, scan, layout, report), jobs)
-        for (name, _, _), shard in zip(jobs, written, strict=True):
-            manifest.sets.setdefault(name, []).append(shard)
+    with files.replacing_all([path for _, path, _ in jobs]) as unfinished:
+        with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+            written = pool.map(
+                lambda job, place: _write_shard(place, job[1].name, job[2], index, scan, layout, report),
+                jobs,
+                unfinished,
+            )
+            for (name, _, _), shard in zip(jobs, written, strict=True):
+                manifest.sets.setdefault(name, []).append(shard)
+        for path in sorted(old, key=lambda path: path.name != NAME):  # the manifest first: it lists the others
+            path.unlink()
     manifest.save(folder)
     return manifest
+
+
+def check_folder(out: str | os.PathLike[str], pictures: str | os.PathLike[str], overwrite: bool) -> list[Path]:
+    """Looks at the folder that records are to be written to, before any work is done.
+
+    Args:
+        out: The folder; it need not be there.
+        pictures: The folder or CSV that the pictures come from.
+        overwrite: Whether an earlier build may be replaced.
+
+    Returns:
+        The files of an earlier build.
+
+    Raises:
+        FileExistsError: There is one, and `overwrite` is False.
+        ValueError: Pictures lie in ``out``: whoever trains on that folder would read the records in their place.
+        NotADirectoryError: ``out`` is a file.
+    """
+    folder, source = Path(out), Path(pictures).resolve()
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file; records need a folder")
+    picture = next((p for p in sorted(folder.glob("*/*")) if p.suffix.lower() in SUFFIXES), None)
+    if picture or (source.is_dir() and source in (folder.resolve(), *folder.resolve().parents)):
+        raise ValueError(
+            f"{folder} {f'holds pictures ({picture.relative_to(folder)})' if picture else 'belongs to the pictures'}: "
+            "records there would be read in their place; give another folder"
+        )
+    old = [p for p in folder.glob("*") if p.name == NAME or any(p.match(f"{n}-*-of-*.tfrecord") for n in SETS)]
+    if old and not overwrite:
+        raise FileExistsError(f"{folder} has records already ({old[0].name}); give another folder or overwrite")
+    if folder.is_dir():
+        files.remove_unfinished(folder)
+    return old
 
 
 def _sets(scan: Scan, validation: float, test: float, seed: int) -> dict[str, list[Picture]]:
@@ -166,10 +203,15 @@ def _shard_count(pictures: Sequence[Picture], largest: int, shards: int | None, 
 
 
 def _write_shard(
-    path: Path, pictures: Sequence[Picture], index: dict[str, int], scan: Scan, layout: str, report: Callable[[], None]
+    path: Path,
+    name: str,
+    pictures: Sequence[Picture],
+    index: dict[str, int],
+    scan: Scan,
+    layout: str,
+    report: Callable[[], None],
 ) -> Shard:
-    partial = path.with_name(f"{path.name}.partial")
-    with tf.io.TFRecordWriter(str(partial)) as writer:
+    with tf.io.TFRecordWriter(str(path)) as writer:
         for picture in pictures:
             data = Path(picture.path).read_bytes()
             if sha256(data).hexdigest() != picture.sha256:
@@ -178,7 +220,4 @@ def _write_shard(
                 data = graph_bytes(data, background=scan.background, orient=scan.orient)
             writer.write(make_example(data, picture, index[picture.label], layout))
             report()
-    with partial.open("rb") as stream:
-        os.fsync(stream.fileno())
-    os.replace(partial, path)
-    return Shard(path.name, len(pictures), path.stat().st_size, sha256_of(path))
+    return Shard(name, len(pictures), path.stat().st_size, files.hash_of(path))

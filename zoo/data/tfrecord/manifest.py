@@ -1,12 +1,12 @@
 """``manifest.json``: what a folder of TFRecord files must hold, so that a lost record is noticed."""
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from zoo import files
 from zoo.data.tfrecord.framing import (
     Damage,
     FileReport,
@@ -61,12 +61,8 @@ class Manifest:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes it into the folder, whole or not at all."""
-        partial = Path(folder) / f"{NAME}.partial"
-        with partial.open("w") as stream:
-            json.dump({"format": FORMAT, **asdict(self)}, stream, indent=1, ensure_ascii=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, Path(folder) / NAME)
+        whole = {"format": FORMAT, **asdict(self)}
+        files.write_whole(Path(folder) / NAME, json.dumps(whole, indent=1, ensure_ascii=False))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Manifest":
@@ -150,15 +146,6 @@ def missing(folder: str | os.PathLike[str], shard: Shard) -> Damage:
     return WholeFileDamage(path, 0, 0, f"the file is missing; the manifest lists it with {shard.count} records")
 
 
-def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Returns the SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def verify_shard(folder: str | os.PathLike[str], shard: Shard) -> FileReport:
     """Checks all CRCs, the number of records and the SHA-256 of a file that a manifest lists.
 
@@ -169,7 +156,7 @@ def verify_shard(folder: str | os.PathLike[str], shard: Shard) -> FileReport:
     if not path.is_file():
         return FileReport(str(path), 0, missing(folder, shard))
     report = verify_file(path, shard.count)
-    if report.damage is None and sha256_of(path) != shard.sha256:
+    if report.damage is None and files.hash_of(path) != shard.sha256:
         wrong = WholeFileDamage(str(path), 0, 0, "every record is whole, but the file is another one (SHA-256)")
         return FileReport(str(path), report.records, wrong)
     return report

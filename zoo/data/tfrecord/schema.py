@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from zoo.data.stream import Stream
 from zoo.data.tfrecord.files import find_files, record_stream
-from zoo.data.tfrecord.manifest import Shard, note_files, sha256_of
+from zoo.data.tfrecord.manifest import Shard, note_files
+from zoo.files import hash_of, replacing_all
 
 Shape = tuple[int | None, ...]
 _STORED = {"int": tf.int64, "float": tf.float32, "bytes": tf.string, "array": tf.string}
@@ -187,30 +188,22 @@ def write(
     there = [file for file in files if file.exists()]
     if there and not overwrite:
         raise FileExistsError(f"{there[0]} is there already; give another name or overwrite=True")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = [file.with_name(f"{file.name}.partial") for file in files]
     count = 0
-    try:
+    names = [file.name for file in files]
+    with replacing_all(files) as unfinished:
         with ExitStack() as stack:
-            writers = [stack.enter_context(tf.io.TFRecordWriter(str(file))) for file in partial]
+            writers = [stack.enter_context(tf.io.TFRecordWriter(str(file))) for file in unfinished]
             for count, example in enumerate(examples, 1):
                 writers[(count - 1) % shards].write(make_example(example, schema, f"example {count - 1}"))
         if count < shards:
             raise ValueError(f"{count} examples for {shards} files: each file needs one")
-    except BaseException:
-        for file in partial:
-            file.unlink(missing_ok=True)
-        raise
-    counts = [len(range(number, count, shards)) for number in range(shards)]
-    wrote = [
-        Shard(file.name, held, source.stat().st_size, sha256_of(source))
-        for source, file, held in zip(partial, files, counts, strict=True)
-    ]
-    names = [file.name for file in files]
-    if there:
-        note_files(target.parent, target.stem, names, [])  # if this process ends here, nothing wrong is listed
-    for source, file in zip(partial, files, strict=True):
-        os.replace(source, file)
+        counts = [len(range(number, count, shards)) for number in range(shards)]
+        wrote = [
+            Shard(file.name, held, source.stat().st_size, hash_of(source))
+            for source, file, held in zip(unfinished, files, counts, strict=True)
+        ]
+        if there:
+            note_files(target.parent, target.stem, names, [])  # if this process ends here, nothing wrong is listed
     note_files(target.parent, target.stem, names, wrote)
     return files
 
