@@ -161,24 +161,56 @@ def test_torchvisions_modules_in_order():
     assert names[-3:] == ["Mixed_7c.branch_pool", "AuxLogits.conv0", "AuxLogits.conv1"]
 
 
+def torch_modules(names):
+    """A state dictionary with a parameter for each of these modules, in the reverse order."""
+    shapes = {"conv": (4, 3, 1, 1), "norm": (4,), "bn": (4,)}
+    kinds = {name: next((kind for kind in shapes if kind in name.rpartition(".")[2]), "conv") for name in names}
+    return {f"{name}.weight": np.ones(shapes[kinds[name]], np.float32) for name in reversed(names)}
+
+
 def test_densenets_modules_in_order_with_old_spelling():
-    shapes = {"conv": (4, 3, 3, 3), "norm": (4,)}
-    modules = [
-        "features.conv0", "features.norm0",
-        "features.denseblock1.denselayer1.norm.1", "features.denseblock1.denselayer1.conv.1",
-        "features.denseblock1.denselayer2.norm.1", "features.denseblock1.denselayer10.norm.1",
-        "features.transition1.norm", "features.transition1.conv",
-        "features.denseblock2.denselayer1.norm.1", "features.norm5",
-    ]  # fmt: skip
-    state = {f"{m}.weight": np.ones(shapes["conv" if "conv" in m else "norm"], np.float32) for m in reversed(modules)}
+    layers = [f"features.denseblock1.denselayer{i}" for i in range(1, 11)]
+    modules = ["features.conv0", "features.norm0"]
+    modules += [f"{layer}.{kind}.1" for layer in layers for kind in ("norm", "conv")]
+    modules += ["features.transition1.norm", "features.transition1.conv"]
+    modules += ["features.denseblock2.denselayer1.norm.1", "features.denseblock2.denselayer1.conv.1", "features.norm5"]
+    state = torch_modules([*modules, "classifier.1"])
     assert is_torch_state(list(state))
-    found = [unit.name for unit in units_from_torch(state)]
-    norms = [name for name in found if "norm" in name]
-    assert norms == [
-        "features.norm0", "features.denseblock1.denselayer1.norm1", "features.denseblock1.denselayer2.norm1",
-        "features.denseblock1.denselayer10.norm1", "features.transition1.norm",
-        "features.denseblock2.denselayer1.norm1", "features.norm5",
-    ]  # fmt: skip
+    units = units_from_torch({f"module.{name}": array for name, array in state.items()})
+    assert [unit.name.replace("norm1", "norm.1").replace("conv1", "conv.1") for unit in units[:-1]] == modules
+    assert [unit.name for unit in units if unit.part == "head"] == ["classifier.1"]
+    assert [unit.name for unit in units_from_torch(torch_modules(modules[:6]))][-1].endswith("denselayer2.conv1")
+
+
+DENSE = [f"features.denseblock1.denselayer{i}.{kind}1" for i in (1, 2, 3) for kind in ("norm", "conv")]
+INCEPTION = [f"{module}.{kind}" for module in inception_modules() for kind in ("conv", "bn")] + ["AuxLogits.fc"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["conv1", "bn1", "layer1.0.conv1", "fc"], r"modules of another network: bn1, conv1, layer1.0.conv1\. "),
+        (["features.0", "features.3", "classifier.6"], r"another network: features.0, features.3\. "),
+        (["fc"], r"nothing but a head: fc\. "),
+        ([*INCEPTION, "Mixed_8a.conv", "fc"], r"another network: Mixed_8a.conv\. "),
+        ([name for name in INCEPTION if name != "Mixed_5b.branch1x1.conv"], r"missing: Mixed_5b.branch1x1.conv\. "),
+        ([name for name in INCEPTION if name != "AuxLogits.conv0.bn"], r"missing: AuxLogits.conv0.bn\. "),
+        (["features.conv0", "features.norm0", *DENSE[:2], *DENSE[4:]], "missing: .*denselayer2.conv1, .*layer2.norm1"),
+        (["features.conv0", "features.norm0", *DENSE, "features.norm_final"], "network: features.norm_final"),
+    ],
+)
+def test_networks_whose_names_nobody_knows_are_not_paired_by_order(names, message, tmp_path):
+    safetensors.numpy.save_file(torch_modules(names), tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=message + "|" + message.replace(r"\. ", "; ")) as error:
+        open_weights(tmp_path / "a.safetensors")
+    assert "zoo.weights.restore_tf1(model, arrays)" in str(error.value)
+
+
+def test_recurrent_layers_of_pytorch_are_refused(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra: torch)")
+    torch.save(torch.nn.LSTM(3, 4).state_dict(), tmp_path / "lstm.pth")
+    with pytest.raises(ValueError, match="knows the names of torchvision's"):
+        open_weights(tmp_path / "lstm.pth")
 
 
 def test_names():

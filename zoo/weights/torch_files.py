@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from zoo.weights.units import Unit, natural_key
+from zoo.weights.units import LEAVES, Unit
 
 # Parameter of a PyTorch module -> role; ``weight`` is a kernel or, of a vector, gamma.
 _ROLES = {"bias": "bias", "running_mean": "mean", "running_var": "variance"}
@@ -78,14 +77,18 @@ def is_torch_state(names: Sequence[str]) -> bool:
 
 
 def units_from_torch(state: Mapping[str, np.ndarray]) -> list[Unit]:
-    """Groups a state dictionary into layers in TensorFlow's layout, in the order of creation.
+    """Groups the state dictionary of a network that zoo knows into layers in TensorFlow's layout, in zoo's order.
 
     Args:
         state: Parameter name to array: a convolution's kernel is [out, in, h, w], a dense layer's [out, in]. A leading
             ``module.`` and DenseNet's old spelling (``norm.1``) are understood.
 
     Returns:
-        The layers; a network that is not torchvision's Inception-v3 comes in the natural order of its modules.
+        The layers of torchvision's Inception-v3 or of a DenseNet, each at the place that its name says.
+
+    Raises:
+        ValueError: Modules with other names, or some missing in between: by their order alone, layers of one shape
+            could be swapped and nobody would notice.
     """
     units: dict[str, Unit] = {}
     for full, array in state.items():
@@ -97,16 +100,62 @@ def units_from_torch(state: Mapping[str, np.ndarray]) -> list[Unit]:
         if leaf == "weight":
             unit.arrays["gamma" if array.ndim == 1 else "kernel"] = _to_tf(array)
         else:
-            unit.arrays[_ROLES[leaf]] = array
+            unit.arrays[_ROLES.get(leaf, leaf)] = array
     for unit in units.values():
         if unit.kind == "norm" and "bias" in unit.arrays:
             unit.arrays["beta"] = unit.arrays.pop("bias")
-    order = {name: i for i, name in enumerate(inception_modules())}
+    heads = [unit for unit in units.values() if unit.part == "head"]
     if "Conv2d_1a_3x3.conv" in units:
-        key: Any = lambda unit: order.get(unit.name.rpartition(".")[0], len(order))  # noqa: E731
+        known = [f"{module}.{kind}" for module in inception_modules() for kind in ("conv", "bn")] + ["AuxLogits.fc"]
     else:
-        key = lambda unit: _densenet_key(unit.name)  # noqa: E731
-    return sorted(units.values(), key=key)
+        known = densenet_modules(list(units))
+    _check_modules(units, known, {unit.name for unit in heads})
+    return [units[name] for name in known if name in units] + heads
+
+
+def densenet_modules(names: Sequence[str]) -> list[str]:
+    """Returns the names of torchvision's modules for a DenseNet, in zoo's order of creation.
+
+    Args:
+        names: Names of modules in a file; those of the dense layers' first convolutions tell the blocks' sizes.
+    """
+    sizes: dict[int, int] = {}
+    for name in names:
+        if found := re.fullmatch(r"features\.denseblock([1-9])\.denselayer(\d{1,3})\.conv1", name):
+            block, layer = int(found[1]), int(found[2])
+            sizes[block] = max(sizes.get(block, 0), layer)
+    steps = [1, 2] if any(name.endswith(".conv2") for name in names) else [1]
+    last = next((name for name in names if re.fullmatch(r"features\.norm[1-9]", name)), "features.norm5")
+    modules = ["features.conv0", "features.norm0"]
+    for block in range(1, max(sizes, default=0) + 1):
+        for layer in range(1, sizes.get(block, 0) + 1):
+            prefix = f"features.denseblock{block}.denselayer{layer}"
+            modules += [f"{prefix}.{kind}{step}" for step in steps for kind in ("norm", "conv")]
+        if block < max(sizes):
+            modules += [f"features.transition{block}.{kind}" for kind in ("norm", "conv")]
+    return [*modules, last]
+
+
+def _check_modules(units: Mapping[str, Unit], known: Sequence[str], heads: set[str]) -> None:
+    """Refuses modules that no known network has, and gaps before the last of its trunk that is there."""
+    aux = {name for name in known if _part(name) == "aux"}
+    trunk = [name for name in known if name not in aux]
+    there = [name in units for name in trunk]
+    end = len(there) - there[::-1].index(True) if any(there) else 0
+    missing = [name for name in trunk[:end] if name not in units]
+    missing += [name for name in known if name in aux and name not in units and aux & units.keys()]
+    unknown = [name for name in units if name not in known and name not in heads]
+    unknown += [u.name for u in units.values() if u.name not in unknown and not u.arrays.keys() <= LEAVES.keys()]
+    if end and not unknown and not missing:
+        return
+    wrong = {"modules of another network": unknown, "missing": missing, "nothing but a head": [] if end else heads}
+    found = "; ".join(f"{what}: {', '.join(sorted(names)[:4])}" for what, names in wrong.items() if names)
+    raise ValueError(
+        "Of PyTorch's networks zoo knows the names of torchvision's Inception-v3 and DenseNets; layers of others could "
+        f"only be paired by their order, and those of one shape be swapped in silence. Received {found}. "
+        "Give the arrays the names of your model (model.variable_names), kernels as array.transpose(2, 3, 1, 0) and "
+        "dense layers as array.T, and load them: zoo.weights.restore_tf1(model, arrays)."
+    )
 
 
 def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dict[str, np.ndarray]:
@@ -147,16 +196,10 @@ def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dic
     return state
 
 
-def _densenet_key(module: str) -> list[int | str]:
-    """Sort key: the stem, each dense block with its transition, and the last norm behind them."""
-    staged = re.sub(r"(denseblock|transition)(\d+)", r"stage\2.\1", module)
-    return natural_key(re.sub(r"features\.norm(?=[1-9])", "features.~norm", staged))
-
-
 def _part(module: str) -> str:
     if module.startswith("AuxLogits."):
         return "aux"
-    return "head" if module in ("fc", "classifier") else "trunk"
+    return "head" if module.partition(".")[0] in ("fc", "classifier") else "trunk"  # fc.1: somebody's own, of layers
 
 
 def _to_tf(array: np.ndarray) -> np.ndarray:
