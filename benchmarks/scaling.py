@@ -27,7 +27,7 @@ from paired import write
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 ZOO = [sys.executable, "-c", "from zoo.cli import main; main()"]
-TRAIN = ["lenet5", "--epochs", "15", "--batch", "64", "--summaries", "none", "--progress", "none"]
+TRAIN = ["lenet5", "--validation", "0", "--epochs", "15", "--batch", "64", "--summaries", "none", "--progress", "none"]
 # Images a second on one GPU, 8 GPUs of a machine, and 64 of eight machines: TensorFlow's benchmarks of May 2017.
 K80 = {1: 29.7, 8: 229, 16: 459, 32: 902, 64: 1783}
 P100 = {1: 142, 2: 278, 4: 551, 8: 1079}

@@ -14,6 +14,8 @@ SHORT = [
     "--batch",
     "256",
     "--no-augment",
+    "--validation",
+    "0",
     "--summaries",
     "none",
     "--progress",

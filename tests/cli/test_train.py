@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import zoo
+from zoo.cli import main
 from zoo.data import digits
 
 QUICK = ("--epochs", "2", "--batch", "256", "--option", "num_classes=10")
@@ -18,7 +18,7 @@ def run(tmp_path_factory):
     """One short run, and what it said."""
     folder = tmp_path_factory.mktemp("runs") / "first"
     with pytest.raises(SystemExit) as stop:
-        zoo.cli.main(["train", "lenet5", *QUICK, "--seed", "3", "--licence", "Apache-2.0", "--out", str(folder)])
+        main(["train", "lenet5", *QUICK, "--seed", "3", "--licence", "Apache-2.0", "--out", str(folder)])
     assert not stop.value.code
     return folder
 
@@ -51,9 +51,13 @@ def test_the_model_is_the_one_that_was_measured(run):
     test = digits.load().test
     accuracy = (np.argmax(model.predict(test.images, verbose=0), -1) == test.labels).mean()
     card = json.loads((run / "weights.json").read_text())
-    assert accuracy == pytest.approx(lines(run, "validation")[-1]["val_accuracy"], abs=1e-6)
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["evaluation"]["accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    assert (facts["judged"], facts["classes"]) == ("test", [str(digit) for digit in range(10)])
     assert card["accuracy"] == round(accuracy, 4)
-    assert card["recipe"].startswith("zoo train lenet5 --data digits --split random --epochs 2 --batch 256")
+    recipe = "zoo train lenet5 --data digits --split random --validation 0.1 --epochs 2 --batch 256"
+    assert card["recipe"].startswith(recipe)
+    assert card["segments"] == [{"from_step": 0, "changes": [], "recipe": card["recipe"]}]
     assert card["licence"].startswith("weights: Apache-2.0; data: UCI")
 
 
@@ -78,8 +82,8 @@ def test_a_folder_of_other_files_is_refused_untouched(tmp_path, zoo_command):
 def test_lines_when_there_is_no_terminal(tmp_path, zoo_command):
     said = zoo_command("train", "lenet5", "--epochs", 1, "--batch", 512, "--no-augment", "--out", tmp_path / "run")
     out, err = said.out.splitlines(), said.err.splitlines()
-    assert "61,706 parameters; digits: 1,438 images to train on, 359 to test on" in out[0]
-    assert out[-1].startswith("complete: test accuracy 0.")
+    assert "61,706 parameters; digits: 1,295 images to train on, 143 to validate, 359 to test on" in out[0]
+    assert out[-1].startswith("complete: the best of 3 steps is 3, test accuracy 0.")
     assert err[0] == f"new run in {tmp_path / 'run'}, 3 steps"
     assert err[1].startswith("step 3: val loss ")
     assert "\x1b" not in said.out + said.err
@@ -157,6 +161,9 @@ def test_a_folder_of_pictures_and_its_records(tmp_path, zoo_command):
         assert said.code == 2, said.err
         assert f"zoo: {shard}: a record's contents are damaged (CRC) at byte 0, record 0." in said.err
         assert f"'zoo tfrecord verify {records}' looks for more" in said.err
+    said = zoo_command("train", "lenet5", "--data", records, *words, "--on-damage", "skip", "--out", tmp_path / "d")
+    assert said.code == 0, said.err
+    assert (tmp_path / "d" / "run.json").is_file()
 
 
 def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
@@ -177,29 +184,35 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
             ["lenet5", "--data", "cifar"],
             "--data is one of digits, mnist, mnist-sample, cifar10, cifar100, or a folder; got 'cifar'",
         ),
-        (["lenet5", "--split", "half"], "split is one of random, writers"),
+        (["lenet5", "--split", "half"], "'half' is none of random, writers"),
         (["lenet5", "--data", "mnist"], "give --data-dir DIR"),
         (["lenet5", "--data", "mnist", "--data-dir", "nowhere"], "--data-dir nowhere is not there"),
         (["lenet5", "--epochs", "0"], "epochs"),
         (["lenet5", "--batch", "-3"], "batch"),
         (["densenet_cifar", "--data", "cifar10"], "give --data-dir, its folder or .tar.gz"),
         (["densenet_cifar"], "digits are square images of one channel, but the network takes inputs of (32, 32, 3)"),
-        (["lenet5", "--schedule", "linear"], "--schedule is one of constant, cosine"),
-        (["lenet5", "--optimizer", "sdg"], "unknown optimizer 'sdg'"),
+        (["lenet5", "--schedule", "linear"], "'linear' is none of cosine, constant"),
+        (["lenet5", "--optimizer", "sdg"], "'sdg' is none of sgd, momentum"),
         (["lenet5", "--profile", "100"], "--profile takes FIRST:LAST"),
-        (["lenet5", "--patience", "3"], "give --validation 0.1 too"),
+        (["lenet5", "--patience", "3", "--validation", "0"], "there is none; give --validation 0.1"),
+        (["lenet5", "--validate-every", "3", "--validation", "0"], "validate_every needs validation data"),
+        (["lenet5", "--batch", "1300"], "--batch 1300 is more than the 1,295 images to train on"),
+        (["lenet5", "--warmup-steps", "1230"], "is no less than the run's 1,230 steps (30 epochs of 41)"),
+        (["lenet5", "--no-resume", "--accept-changes"], "give one of them"),
+        (["lenet5", "-o", "num_classes=5", "-o", "num_classes=6"], "--option num_classes is given twice"),
+        (["lenet5", "--data-dir", "."], "has no use for --data-dir: --data-dir is for cifar10, cifar100, mnist"),
         (["lenet5", "--train-only", "fc5"], "pattern 'fc5' matches none"),
-        (["lenet5", "--summaries", "some"], "summaries must be one of none, scalars, all"),
-        (["lenet5", "--progress", "dots"], "progress must be auto, bar, lines or none"),
+        (["lenet5", "--summaries", "some"], "'some' is none of none, scalars, all"),
+        (["lenet5", "--progress", "dots"], "'dots' is none of auto, bar, lines, none"),
         (["lenet5", "--keep-every-hours", "-1"], "keep_every_hours must be positive"),
         (["lenet5", "--accumulate", "64"], "accumulate=64 splits a batch into more parts than it has examples"),
         (["lenet5", "--clip-norm", "nan"], "--clip-norm must be a finite number, received nan"),
         (["lenet5", "--learning-rate", "inf"], "--learning-rate must be a finite number, received inf"),
         (["lenet5", "--keep-every-hours", "nan"], "--keep-every-hours must be a finite number"),
-        (["lenet5", "--precision", "float8"], "--precision is one of float32, float64, mixed_bfloat16"),
+        (["lenet5", "--precision", "float8"], "'float8' is none of float32, float64, mixed_bfloat16"),
         (["lenet5", "--data", "cifar10", "--data-dir", "nowhere"], "--data-dir nowhere is not there"),
     ],
-    ids=range(26),
+    ids=range(32),
 )
 def test_refusals_before_training(words, message, tmp_path, zoo_command):
     said = zoo_command("train", *words, "--out", tmp_path / "run")

@@ -30,7 +30,8 @@ TRAIN = [
     "constant",
     "--progress",
     "lines",
-    "--peer-timeout",
+    "--validation",
+    "0",
 ]
 
 
@@ -39,7 +40,8 @@ def environment(**more):
 
 
 def train(strategy, out, *more, timeout="60"):
-    return ["zoo", *TRAIN, timeout, "--strategy", strategy, "--out", str(out), "--summaries", "none", *more]
+    cluster = ["--peer-timeout", timeout] if strategy in ("multiworker", "ps") else []
+    return ["zoo", *TRAIN, *cluster, "--strategy", strategy, "--out", str(out), "--summaries", "none", *more]
 
 
 def launch(folder, words, *counts):

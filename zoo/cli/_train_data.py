@@ -1,14 +1,18 @@
 """The data that ``zoo train`` can be given: sets by name, folders of pictures, TFRecords."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.cli._options import flags
+
 if TYPE_CHECKING:
     from zoo.data.arrays import Examples
     from zoo.data.preprocessing import Preprocessing
+    from zoo.data.split import Split
     from zoo.data.stream import Stream
+    from zoo.transfer.pictures import Reader
 
 DATA_LICENCES = {
     "digits": "data: UCI optical recognition of handwritten digits, CC BY 4.0",
@@ -16,6 +20,15 @@ DATA_LICENCES = {
     "mnist-sample": "data: MNIST, CC BY-SA 3.0",
     "cifar10": "data: CIFAR-10, A. Krizhevsky 2009, no licence stated",
     "cifar100": "data: CIFAR-100, A. Krizhevsky 2009, no licence stated",
+}
+
+# Option -> the data that has a use for it: names of sets, "pictures" and "records".
+_USES = {
+    "data_dir": {"mnist", "cifar10", "cifar100"},
+    "download": {"mnist"},
+    "split": {"digits"},
+    "validation": {*DATA_LICENCES, "pictures"},
+    "on_damage": {"records"},
 }
 
 
@@ -32,16 +45,39 @@ class DataOptions:
         split: For digits: how they are split.
         data_dir: For mnist and cifar: where their files are.
         download: Fetch MNIST's first.
+        on_damage: For records: "stop" at damage, or "skip" damaged files.
+        given: Names of the options that the user gave: one that the data has no use for is refused.
     """
 
     data: str
     batch: int
     seed: int = 0
     augment: bool = True
-    validation: float = 0.0
+    validation: float = 0.1
     split: str = "random"
     data_dir: Path | None = None
     download: bool = False
+    on_damage: str = "stop"
+    given: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        """What the data is: the name of a set, "pictures" or "records"."""
+        if self.data in DATA_LICENCES:
+            return self.data
+        return "records" if (Path(self.data) / "manifest.json").is_file() else "pictures"
+
+    @property
+    def unused(self) -> set[str]:
+        """The options that this data has no use for."""
+        return {option for option, kinds in _USES.items() if self.kind not in kinds}
+
+    def check(self) -> None:
+        """Refuses what was given and would be ignored."""
+        wrong = sorted(self.given & self.unused)
+        if wrong:
+            uses = "; ".join(f"--{name.replace('_', '-')} is for {', '.join(sorted(_USES[name]))}" for name in wrong)
+            raise ValueError(f"--data {self.data} ({self.kind}) has no use for {flags(wrong)}: {uses}. Leave it out")
 
 
 @dataclass(frozen=True)
@@ -51,14 +87,18 @@ class TrainData:
     Args:
         train: Batches to train on.
         validation: Batches to choose the best model by.
-        test: Batches that are measured only.
-        num_classes: Number of classes.
+        test: Batches that are measured only, once.
+        class_names: In the order of the labels.
+        reader: How a picture file becomes an input of a network that was trained on this; None takes the network's.
+        split: Which picture is in which part, where they are files.
     """
 
     train: "Stream"
     validation: "Stream | None"
     test: "Stream | None"
-    num_classes: int
+    class_names: "Sequence[str]"
+    reader: "Reader | None" = None
+    split: "Split | None" = None
 
     def __str__(self) -> str:
         parts = {"train on": self.train, "validate": self.validation, "test on": self.test}
@@ -87,6 +127,7 @@ def load(options: DataOptions, size: Any, preprocessing: "Preprocessing | None",
     """
     if not isinstance(size, tuple) or len(size) != 3:
         raise ValueError(f"zoo train gives pictures to a network, but this one takes inputs of {size}")
+    options.check()
     if options.data_dir is not None and not options.download and not options.data_dir.exists():
         raise FileNotFoundError(f"--data-dir {options.data_dir} is not there")
     if options.data in ("digits", "mnist", "mnist-sample"):
@@ -99,11 +140,8 @@ def load(options: DataOptions, size: Any, preprocessing: "Preprocessing | None",
     if preprocessing is None:
         raise ValueError("the network does not say how pictures become its input; train it from Python")
     preprocessing = preprocessing.with_size((size[0], size[1])) if None not in size else preprocessing
-    return (
-        _records(options, folder, preprocessing)
-        if (folder / "manifest.json").is_file()
-        else _pictures(options, folder, preprocessing)
-    )
+    read = _records if options.kind == "records" else _pictures
+    return read(options, folder, preprocessing)
 
 
 def _grey(options: DataOptions, size: tuple[int, ...], num_classes: int) -> TrainData:
@@ -126,7 +164,7 @@ def _grey(options: DataOptions, size: tuple[int, ...], num_classes: int) -> Trai
         found = mnist.load(data_dir, size[0])
     side = (size[0], size[1], size[2])
     train, test = (check_examples(*part, size=side, num_classes=num_classes, what=data) for part in found)
-    return _streams(options, train, test, num_classes, shift_turn_zoom)
+    return _streams(options, train, test, [str(label) for label in range(num_classes)], shift_turn_zoom)
 
 
 def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
@@ -139,6 +177,8 @@ def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
     from zoo.data.arrays import Examples
     from zoo.data.augment import crop_flip, normalize, pad_crop_flip
     from zoo.data.cifar import load_cifar10, load_cifar100
+    from zoo.data.preprocessing import Preprocessing
+    from zoo.transfer.pictures import Reader
 
     if size[2] != 3 or None in size or not 16 <= min(size[:2]) <= max(size[:2]) <= 32:
         raise ValueError(f"{options.data} are colour images of 32 x 32, but the network takes inputs of {size}")
@@ -148,25 +188,29 @@ def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
     parts = [read(options.data_dir, part) for part in ("train", "test")]
     mean, std = parts[0].images.mean((0, 1, 2)).tolist(), parts[0].images.std((0, 1, 2)).tolist()
     train, test = (Examples(np.asarray(normalize(part.images, mean, std)), part.labels) for part in parts)
-    classes = 10 if options.data == "cifar10" else 100
+    known = [str(label) for label in range(10 if options.data == "cifar10" else 100)]
+    classes = parts[0].class_names or known
+    unit = [tuple(level / 255 for level in levels) for levels in (mean, std)]
+    reader = Reader(Preprocessing((size[0], size[1]), "crop_or_pad", mean=unit[0], std=unit[1]), fit="stretch")
     if tuple(size[:2]) == (32, 32):
-        return _streams(options, train, test, classes, pad_crop_flip)
+        return _streams(options, train, test, classes, pad_crop_flip, reader=reader)
     top, left = (32 - size[0]) // 2, (32 - size[1]) // 2
     middle = (slice(None), slice(top, top + size[0]), slice(left, left + size[1]))
 
     def cut(part: Examples) -> Examples:
         return Examples(part.images[middle], part.labels)
 
-    return _streams(options, train, test, classes, lambda images, seed: crop_flip(images, seed, size[:2]), cut)
+    return _streams(options, train, test, classes, lambda images, seed: crop_flip(images, seed, size[:2]), cut, reader)
 
 
 def _streams(
     options: DataOptions,
     train: "Examples",
     test: "Examples",
-    num_classes: int,
+    classes: "Sequence[str]",
     augment: Callable[..., Any],
     cut: Callable[["Examples"], "Examples"] | None = None,
+    reader: "Reader | None" = None,
 ) -> TrainData:
     """Streams of arrays; `cut` makes pictures of the network's size where `augment` does not."""
     from zoo.data.stream import array_stream
@@ -179,38 +223,50 @@ def _streams(
         array_stream(*rest, batch_size=options.batch, seed=options.seed, augment=augment if options.augment else None),
         array_stream(*aside, batch_size=wide, shuffle=False) if aside else None,
         array_stream(*test, batch_size=wide, shuffle=False),
-        num_classes,
+        classes,
+        reader,
     )
 
 
 def _records(options: DataOptions, folder: Path, preprocessing: "Preprocessing") -> TrainData:
     from zoo.data.tfrecord.manifest import Manifest
     from zoo.data.tfrecord.pictures import image_stream
+    from zoo.transfer.pictures import Reader
 
-    sets = Manifest.load(folder).labels
+    manifest = Manifest.load(folder)
 
     def stream(name: str, prepare: Callable[..., Any], shuffle: bool) -> Any:
-        if name not in sets:
+        if name not in manifest.labels:
             return None
         return image_stream(
-            folder, batch_size=options.batch, name=name, prepare=prepare, shuffle=shuffle, seed=options.seed
+            folder,
+            batch_size=options.batch,
+            name=name,
+            prepare=prepare,
+            shuffle=shuffle,
+            seed=options.seed,
+            on_damage=options.on_damage,
         )
 
     train = stream("train", _prepare(options, preprocessing), True)
     if train is None:
-        raise ValueError(f"{folder} has no set 'train', only {', '.join(sets)}")
+        raise ValueError(f"{folder} has no set 'train', only {', '.join(manifest.labels)}")
     tests = {name: stream(name, preprocessing, False) for name in ("validation", "test")}
-    return TrainData(train, tests["validation"], tests["test"], len(train.class_names))
+    reader = Reader(preprocessing, manifest.background, manifest.orient, "stretch")
+    return TrainData(train, tests["validation"], tests["test"], train.class_names, reader)
 
 
 def _pictures(options: DataOptions, folder: Path, preprocessing: "Preprocessing") -> TrainData:
     from zoo.data.picture_stream import picture_stream
     from zoo.data.scan import scan_images
     from zoo.data.split import split_scan
+    from zoo.transfer.pictures import Reader
 
     scan = scan_images(folder)
     scan.check()
-    split = split_scan(scan, validation=options.validation or 0.1, test=0.1, seed=options.seed)
+    if "validation" in options.given and any(picture.subset == "validation" for picture in scan.pictures):
+        raise ValueError(f"{folder} has a validation folder, which --validation would not change: leave it out")
+    split = split_scan(scan, validation=options.validation, test=0.1, seed=options.seed)
 
     def stream(name: str, prepare: Callable[..., Any], shuffle: bool) -> Any:
         if not split.indices([picture.sha256 for picture in scan.pictures], name):
@@ -221,11 +277,14 @@ def _pictures(options: DataOptions, folder: Path, preprocessing: "Preprocessing"
 
     train = stream("train", _prepare(options, preprocessing), True)
     validation, test = (stream(name, preprocessing, False) for name in ("validation", "test"))
-    return TrainData(train, validation, test, len(scan.labels))
+    reader = Reader(preprocessing, scan.background, scan.orient, "stretch")
+    return TrainData(train, validation, test, scan.labels, reader, split)
 
 
 def _prepare(options: DataOptions, preprocessing: "Preprocessing") -> Callable[..., Any]:
     """Training pictures: Inception's random box, flip and colours where there are colours."""
+    if preprocessing.channels != 3 and options.augment and "augment" in options.given:
+        raise ValueError("--augment has no changes for grey pictures from files: leave it out")
     return preprocessing.distort if options.augment and preprocessing.channels == 3 else preprocessing
 
 

@@ -1,19 +1,26 @@
-"""``zoo predict``: what a network with trained weights sees in pictures."""
+"""``zoo predict``: what a network with trained weights, or the model of a finished run, sees in pictures."""
 
+import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zoo.cli._app import App
 from zoo.cli._options import NetOptions, parse_options
-from zoo.cli._predict_run import find_pictures, is_run, predict_run
+from zoo.cli._train_run import kind_of_run, load_train_predictor, refuse_other_runs
 from zoo.files import parse_json, reading
 
+if TYPE_CHECKING:
+    from zoo.transfer.run import Predictor
+
 app = App()
+
+NONE = "none of these"
 
 
 @app.example(
@@ -22,63 +29,168 @@ app = App()
 )
 def predict(
     net: Annotated[
-        str, typer.Argument(metavar="NET|RUN", help="A network from 'zoo list', or a folder of a retraining.")
+        str,
+        typer.Argument(
+            metavar="NET|RUN", help="A network from 'zoo list', or a folder of 'zoo retrain' or 'zoo train'."
+        ),
     ],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Picture files, and folders of them.")],
     weights: Annotated[
         str | None, typer.Option(help="For a network: a path in any format, or a name: imagenet, slim, torchvision.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to name.")] = 5,
-    labels: Annotated[Path | None, typer.Option(help="Class names: a line each, or JSON.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="For a network: class names, a line each, or JSON.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
     option: NetOptions = None,
     reject_below: Annotated[
-        float, typer.Option(min=0, max=1, help="For a RUN: with a smaller probability, answer 'none of these'.")
+        float, typer.Option(min=0, max=1, help="With a smaller probability, answer 'none of these'.")
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for a RUN.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Name what pictures show. Ends with 1 when a picture could not be read, and with 2 when none could."""
-    if is_run(net):
-        if weights is not None or labels is not None or option:
-            raise ValueError(f"{net} is a finished retraining: it has its own weights, labels and options.")
-        predict_run(
-            Path(net),
-            images,
-            top=top,
-            reject_below=reject_below,
-            as_json=as_json,
-            as_csv=as_csv,
-            batch_size=batch_size,
-        )
-        return
-    if weights is None:
-        raise ValueError(f"{net} needs --weights, as it is no folder of a finished retraining.")
+    if as_json and as_csv:
+        raise ValueError("--json and --csv exclude each other.")
+    kind = kind_of_run(net)
+    refuse_other_runs(Path(net), kind)
+    if kind and (weights is not None or labels is not None or option):
+        raise ValueError(f"{net} is a finished run: it has its own weights, labels and options.")
+    if not kind and weights is None:
+        raise ValueError(f"{net} needs --weights, as it is no folder of a finished run.")
     files, bad = find_pictures(images)
     if not files and not bad:
         raise ValueError(f"No pictures in {', '.join(map(str, images))}.")
     from zoo.cli._quiet import import_tensorflow
 
     import_tensorflow()
-    from zoo.data.preprocessing import Preprocessing
-    from zoo.registry import get_net
+    if kind:
+        predictor = load_any_predictor(Path(net), kind)
+    else:
+        predictor = _network_predictor(net, str(weights), parse_options(option), labels, name=bool(files))
+    form = "json" if as_json else "csv" if as_csv else "table"
+    name_pictures(predictor, files, bad, top=top, reject_below=reject_below, batch_size=batch_size, form=form)
 
-    model = _build(get_net(net), weights, parse_options(option))
-    prepare = Preprocessing.from_dict(model.card["preprocessing"])
-    if not as_json:
-        _say(f"{net} with {model.card.get('source') or weights}")
-    rows, width = [], 0
-    for names, batch in _batches(files, prepare, batch_size, bad):
-        for name, probabilities in zip(names, _probabilities(model, batch), strict=True):
-            width = len(probabilities)
-            best = probabilities.argsort()[::-1][:top]
-            rows.append((name, [(int(i), float(probabilities[i])) for i in best]))
-    classes = _class_names(labels, width, model.card) if rows else []
-    _print(rows, classes, bad, as_json)
+
+def load_any_predictor(run: Path, kind: str) -> "Predictor":
+    """Loads the model of a finished run of ``zoo retrain`` or ``zoo train``."""
+    from zoo.transfer.run import load_predictor
+
+    return load_train_predictor(run) if kind == "train" else load_predictor(run)
+
+
+def find_pictures(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
+    """Returns files as given and the pictures in folders, and what is wrong with paths that are neither."""
+    from zoo.data.images import SUFFIXES
+
+    files: list[Path] = []
+    bad: dict[str, str] = {}
+    for path in paths:
+        if path.is_dir():
+            found = [p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
+            files += sorted(p for p in found if p.is_file())
+        elif path.is_file():
+            files.append(path)
+        else:
+            bad[str(path)] = "no such file or folder"
+    return files, bad
+
+
+def name_pictures(
+    predictor: "Predictor",
+    files: Sequence[Path],
+    bad: dict[str, str],
+    *,
+    top: int,
+    reject_below: float = 0.0,
+    batch_size: int = 16,
+    form: str = "table",
+) -> None:
+    """Predicts pictures and prints the result: the same in every form, whatever the model is.
+
+    Args:
+        predictor: The model with its classes.
+        files: The pictures.
+        bad: Paths that cannot be read, with the reason; pictures that cannot be decoded are added.
+        top: How many classes to name.
+        reject_below: With a smaller probability the answer is "none of these".
+        batch_size: Pictures at a time.
+        form: "table", "json" or "csv".
+
+    Raises:
+        typer.Exit: With 1 when some pictures could not be read, with 2 when none could.
+    """
+    from zoo.data.images import ImageError
+
+    rows: list[dict[str, Any]] = []
+    for start in range(0, len(files), batch_size):
+        read = []
+        for file in files[start : start + batch_size]:
+            try:
+                read.append((file, predictor.reader.read(file.read_bytes())))
+            except (ImageError, OSError) as error:
+                bad[str(file)] = str(error)
+        table = predictor.classify([picture for _, picture in read])
+        for (file, _), row in zip(read, table, strict=True):
+            best = [
+                {"class": predictor.classes[i], "index": int(i), "probability": round(float(row[i]), 6)}
+                for i in row.argsort()[::-1][:top]
+            ]
+            sure = row.max() >= reject_below
+            rows.append({"file": str(file), "label": best[0]["class"] if sure else None, "predictions": best})
+    _PRINT[form](rows, bad)
     for name, reason in bad.items():
-        _say(f"zoo: skipped {name}: {reason}")
+        typer.echo(f"zoo: skipped {name}: {reason}", err=True)
     if bad:
         raise typer.Exit(1 if rows else 2)
+
+
+def _print_json(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
+    errors = [{"file": name, "error": reason} for name, reason in bad.items()]
+    typer.echo(json.dumps([*rows, *errors], indent=2, ensure_ascii=False))
+
+
+def _print_csv(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["file", "label", "class", "probability"])
+    for row in rows:
+        label = NONE if row["label"] is None else row["label"]
+        writer.writerows([row["file"], label, one["class"], f"{one['probability']:.6f}"] for one in row["predictions"])
+
+
+def _print_table(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
+    from zoo.cli._print import print_table
+
+    if not rows:
+        return
+    shown = os.path.commonpath([Path(row["file"]).parent for row in rows]) if len(rows) > 1 else ""
+    cells = []
+    for row in rows:
+        name = os.path.relpath(row["file"], shown) if shown else row["file"]
+        first = name if row["label"] is not None else f"{name} ({NONE})"
+        for one in row["predictions"]:
+            cells.append([first, one["class"], f"{one['probability']:.1%}"])
+            first = ""
+    print_table(["picture", "class", "probability >"], cells)
+
+
+_PRINT = {"json": _print_json, "csv": _print_csv, "table": _print_table}
+
+
+def _network_predictor(
+    net: str, weights: str, options: dict[str, Any], labels: Path | None, *, name: bool
+) -> "Predictor":
+    """Builds a network with trained weights; its classes are named where that is asked for."""
+    from zoo.data.preprocessing import Preprocessing
+    from zoo.registry import get_net
+    from zoo.transfer.pictures import Reader
+    from zoo.transfer.run import Predictor
+
+    network = get_net(net)
+    model = _build(network, weights, options)
+    count = int(model.options.get("num_classes", network.spec.num_classes))
+    classes = _class_names(labels, count, model.card) if name else []
+    _say(f"{net} with {model.card.get('source') or weights}")
+    return Predictor(model, Reader(Preprocessing.from_dict(model.card["preprocessing"]), fit="stretch"), tuple(classes))
 
 
 def _build(network: Any, weights: str, options: dict[str, Any]) -> Any:
@@ -99,33 +211,6 @@ def _build(network: Any, weights: str, options: dict[str, Any]) -> Any:
     if "preprocessing" not in model.card:
         raise ValueError(f"{network.spec.name} does not take pictures.")
     return model
-
-
-def _batches(files: Sequence[Path], prepare: Any, size: int, bad: dict[str, str]) -> Iterator[tuple[list[str], Any]]:
-    """Decodes and prepares pictures, ``size`` at a time; those that cannot be read go to ``bad``."""
-    import numpy as np
-
-    from zoo.data.images import ImageError, decode
-
-    names: list[str] = []
-    batch: list[Any] = []
-    for file in files:
-        try:
-            batch.append(prepare(decode(file.read_bytes())).numpy())
-            names.append(str(file))
-        except (ImageError, OSError) as error:
-            bad[str(file)] = str(error)
-        if len(batch) == size:
-            yield names, np.stack(batch)
-            names, batch = [], []
-    if batch:
-        yield names, np.stack(batch)
-
-
-def _probabilities(model: Any, batch: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.nn.softmax(model.predict_on_batch(batch)).numpy()
 
 
 def _class_names(labels: Path | None, count: int, card: dict[str, Any]) -> list[str]:
@@ -163,31 +248,6 @@ def _read_labels(path: Path) -> list[str]:
         if not all(isinstance(name, str) for name in names):
             raise ValueError(f"{path}: class names are a list of texts, or an object of number to text or [id, text]")
         return [name.replace("_", " ") for name in names]
-
-
-def _print(
-    rows: Sequence[tuple[str, list[tuple[int, float]]]], classes: list[str], bad: dict[str, str], as_json: bool
-) -> None:
-    if as_json:
-        found = [
-            {
-                "file": name,
-                "predictions": [{"class": i, "name": classes[i], "probability": round(p, 6)} for i, p in best],
-            }
-            for name, best in rows
-        ]
-        typer.echo(json.dumps(found + [{"file": name, "error": reason} for name, reason in bad.items()], indent=2))
-        return
-    from zoo.cli._print import print_table
-
-    shown = os.path.commonpath([Path(name).parent for name, _ in rows]) if len(rows) > 1 else ""
-    cells = []
-    for name, best in rows:
-        first = os.path.relpath(name, shown) if shown else name
-        for i, p in best:
-            cells.append([first, classes[i], f"{p:.1%}"])
-            first = ""
-    print_table(["picture", "class", "probability >"], cells)
 
 
 def _say(text: str) -> None:

@@ -124,9 +124,10 @@ def _predict_one(run: Any) -> None:
     """Predicts the first test picture, as a user would."""
     picture = next(p for p in run.scan.pictures if run.split.sets[p.sha256] == run.facts["judged"])
     typer.echo(f"\n$ zoo predict {shlex.quote(str(run.folder))} {shlex.quote(picture.path)}")
-    from zoo.cli._predict_run import predict_run
+    from zoo.cli.predict import name_pictures
+    from zoo.transfer.run import load_predictor
 
-    predict_run(run.folder, [Path(picture.path)], top=3, reject_below=0.0, as_json=False, as_csv=False, batch_size=1)
+    name_pictures(load_predictor(run.folder), [Path(picture.path)], {}, top=3)
 
 
 def write_digits(folder: Path) -> Path:

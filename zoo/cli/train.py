@@ -16,13 +16,15 @@ from zoo.cli._options import (
     SUMMARIES,
     NetOptions,
     check_numbers,
+    flags,
+    given_options,
     parse_options,
 )
 from zoo.cli._recipe import recipe
 from zoo.cli._sharing import Sharing, sharing_options
 from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
+from zoo.cli._train_run import kind_of_run, leave
 from zoo.cli._train_words import train_words, train_words_settings
-from zoo.files import replacing
 
 app = App()
 
@@ -62,10 +64,14 @@ def train(
         typer.Option(
             min=0.0,
             max=0.9,
-            help="Part of the training images to choose the best model by; 0 keeps the last, measures the test part.",
+            help="Part of the training images to hold out and choose the best model by; 0 keeps the last model.",
             rich_help_panel=_DATA,
         ),
-    ] = 0.0,
+    ] = 0.1,
+    on_damage: Annotated[
+        str,
+        choice("stop", "skip", help="For TFRecords: what to do about damaged files.", rich_help_panel=_DATA),
+    ] = "stop",
     augment: Annotated[bool, typer.Option(help="Change the training images at random.", rich_help_panel=_DATA)] = True,
     epochs: Annotated[int, typer.Option(min=1, help="Times to see every image.", rich_help_panel=_HOW)] = 30,
     batch: Annotated[int, typer.Option(min=1, help="Images a step.", rich_help_panel=_HOW)] = 32,
@@ -165,29 +171,29 @@ def train(
     """
     options = parse_options(option)
     check_numbers(context.params)
+    given = given_options(context)
+    if accept_changes and resume is False:
+        raise ValueError("--accept-changes goes on with a run, and --no-resume refuses one: give one of them")
+    going_on = "auto" if resume is None else resume
     if net == "word_lm":
-        given = train_words_settings(context)
-        given |= {"profile": _edges(profile), "resume": "auto" if resume is None else resume}
+        settings = train_words_settings(context) | {"profile": _edges(profile), "resume": going_on}
         folder = out or Path("runs") / net
         if sharing.writes:
             _refuse_other_files(folder)
-        train_words(Path(data), options, folder, seed=seed, sharing=sharing, **given)
+        train_words(Path(data), options, folder, seed=seed, sharing=sharing, **settings)
         return
     from zoo.registry import get_net
 
     network = get_net(net)
     network.check_options(options)
     edges = _edges(profile)
-    found = load(
-        DataOptions(data, batch, seed, augment, validation, split, data_dir, download),
-        network.spec.input_shape(options),
-        network.spec.preprocessing,
-        options.get("num_classes"),
-    )
+    about = DataOptions(data, batch, seed, augment, validation, split, data_dir, download, on_damage, frozenset(given))
+    found = load(about, network.spec.input_shape(options), network.spec.preprocessing, options.get("num_classes"))
+    _check_lengths(batch, epochs, warmup_steps, found)
     if patience is not None and found.validation is None:
-        raise ValueError("--patience chooses a model, which the test part must not do; give --validation 0.1 too")
-    if options.get("num_classes", network.spec.num_classes) != found.num_classes:
-        options["num_classes"] = found.num_classes
+        raise ValueError("--patience chooses a model by a validation part, and there is none; give --validation 0.1")
+    if options.get("num_classes", network.spec.num_classes) != len(found.class_names):
+        options["num_classes"] = len(found.class_names)
 
     import keras
     import tensorflow as tf
@@ -200,8 +206,10 @@ def train(
     place = sharing.make()
     with sharing.scope(place):
         model = network(seed=seed, dtype=precision, **options)
+    reader = _describe_classes(model, found)
     sharing.show(model.weights)
     typer.echo(f"{net}: {model.count_params():,} parameters; {data}: {found}")
+    held_out = 0.0 if "validation" in about.unused else validation
     trainer = Trainer(
         model,
         optimizer=optimizer,
@@ -218,12 +226,14 @@ def train(
         strategy=place,
         sync_batch_norm=sharing.sync_batch_norm,
         seed=seed,
-        config={"net": net, "data": data, "split": split, "validation": validation, "augment": augment},
+        config={"net": net, "data": data, "split": split, "validation": held_out, "augment": augment},
     )
     folder = out or Path("runs") / f"{net}-{Path(data).name}"
     if sharing.writes:
         _refuse_other_files(folder)
     if find_lr:
+        if ignored := sorted(given & _NOT_FOR_FIND_LR):
+            typer.echo(f"zoo: --find-lr trains nothing, so {flags(ignored)} has no part in it", err=True)
         _find_lr(trainer, found.train, folder, sharing.writes)
         return
     started = time.perf_counter()
@@ -231,13 +241,14 @@ def train(
         history = trainer.fit(
             found.train,
             epochs=epochs,
-            validation=found.validation or found.test,
+            validation=found.validation,
             validate_every=validate_every,
             patience=patience,
             restore_best=found.validation is not None,
             folder=folder,
-            resume="auto" if resume is None else resume,
+            resume=going_on,
             accept_changes=accept_changes,
+            recipe=recipe(context, about.unused),
             checkpoint_steps=checkpoint_steps,
             checkpoint_minutes=checkpoint_minutes,
             keep=keep,
@@ -249,20 +260,67 @@ def train(
     except InterruptedRunError as error:
         typer.echo(f"zoo: {error}", err=True)
         raise typer.Exit(128 + error.signum) from error
-    if trainer.averages is not None:
-        trainer.averages.to_weights()
-    measured, part = (found.test, "test") if found.test else (found.validation, "validation")
-    accuracy = trainer.evaluate(measured, averages=False)["accuracy"] if measured else None
     sharing.done()
     if not sharing.writes:
         return
-    _leave(model, folder, history, accuracy, context, licence, options)
+    if history.first_step == history.step and kind_of_run(folder) in ("train", "before"):
+        typer.echo(f"{history.stopped}: nothing was trained, and the run in {folder} stays as it is")
+        return
+    if trainer.averages is not None:
+        trainer.averages.to_weights()
+    set_of = {"data": data, "split": None if "split" in about.unused else split}
+    card = {
+        "net": net,
+        "options": options,
+        "data": set_of,
+        "seed": seed,
+        "licence": f"weights: {licence}; {DATA_LICENCES.get(data, 'data: not stated')}",
+    }
+    evaluation = leave(model, folder, history, {"net": net, "options": options, "data": set_of}, found, reader, card)
+    part = "test" if found.test else "validation"
+    accuracy = None if evaluation is None else evaluation.accuracy
     chosen = f"the best of {history.step} steps is {history.best_step}, " if found.validation else ""
     typer.echo(
         f"{history.stopped}: {chosen}"
         + (f"{part} accuracy {accuracy:.4f} " if accuracy is not None else "no part to measure accuracy on, ")
         + f"after {history.step} steps; this took {time.perf_counter() - started:.0f} s; the run is in {folder}"
     )
+
+
+# What a search for the learning rate makes no use of.
+_NOT_FOR_FIND_LR = {
+    *("epochs", "learning_rate", "schedule", "warmup_steps", "averages", "validate_every", "patience"),
+    *("resume", "accept_changes", "checkpoint_steps", "checkpoint_minutes", "keep", "keep_every_hours", "summaries"),
+    *("profile", "progress", "licence"),
+}
+
+
+def _check_lengths(batch: int, epochs: int, warmup_steps: int, found: Any) -> None:
+    """Refuses a batch larger than the data, and a warm-up that the run would not outlive."""
+    images, batches = found.train.examples, found.train.batches
+    if images is not None and batch > images:
+        raise ValueError(f"--batch {batch} is more than the {images:,} images to train on: give at most {images}")
+    if batches is not None and 0 < epochs * batches <= warmup_steps:
+        raise ValueError(
+            f"--warmup-steps {warmup_steps} is no less than the run's {epochs * batches:,} steps ({epochs} epochs of "
+            f"{batches:,}), whose rate would only rise: give fewer, or more --epochs"
+        )
+
+
+def _describe_classes(model: Any, found: Any) -> Any:
+    """Writes into the model's card what its classes are called and how pictures become inputs; returns the reader."""
+    from zoo.data.preprocessing import Preprocessing
+    from zoo.transfer.pictures import Reader
+
+    reader, own = found.reader, model.card.get("preprocessing")
+    if reader is None and own is not None:
+        reader = Reader(Preprocessing.from_dict(own), fit="stretch")
+    known = {"class_names": list(found.class_names)}
+    if reader is not None:
+        ready = reader.preprocessing
+        known |= {"preprocessing": ready.to_dict(), "input_range": list(ready.value_range)}
+    model.card = {**model.card, **known}
+    return reader
 
 
 def _edges(profile: str | None) -> tuple[int, int] | None:
@@ -324,33 +382,3 @@ def _find_lr(trainer: Any, stream: Any, folder: Path, writes: bool) -> None:
         f"the loss falls fastest at a learning rate of {found.suggestion:.2g} (tried {found.rates[0]:.1g} to "
         f"{found.rates[-1]:.2g}); see {picture}"
     )
-
-
-def _leave(
-    model: Any,
-    folder: Path,
-    history: Any,
-    accuracy: float | None,
-    context: typer.Context,
-    licence: str,
-    options: dict[str, Any],
-) -> None:
-    """Writes the model, its weights with their card, and the curves."""
-    from zoo.cli._curves import draw_curves, versions
-    from zoo.weights import bundled
-
-    given = context.params
-    with replacing(folder / "model.keras", ".keras") as temporary:
-        model.save(temporary)
-    card = {
-        "net": given["net"],
-        "options": options,
-        "data": {"data": given["data"], "split": given["split"] if given["data"] == "digits" else None},
-        "recipe": recipe(context),
-        "seed": given["seed"],
-        "accuracy": None if accuracy is None else round(accuracy, 4),
-        "licence": f"weights: {licence}; {DATA_LICENCES.get(given['data'], 'data: not stated')}",
-        "versions": versions(),
-    }
-    bundled.save(model, folder / "weights.safetensors", card)
-    draw_curves(history.lines, folder / "curves.png", "validation" if given["validation"] else "test")

@@ -221,6 +221,8 @@ class RunFolder:
         self.segments = [dict(one) for one in state.get("segments", [{**self.segments[0], "recipe": None}])]
         if self.complete:
             self.config = state["config"]
+            if not changes:
+                self.segments[-1]["recipe"] = self.segments[-1]["recipe"] or self.options.recipe
         elif changes:
             if self.segments[-1]["from_step"] == loop.step:
                 self.segments.pop()  # it made nothing

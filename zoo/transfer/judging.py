@@ -1,6 +1,7 @@
 """Evaluation of a finished run on other labelled pictures."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from zoo.data.scan import parse_limit, scan_images
 from zoo.data.split import Split
 from zoo.data.words import pluralize
 from zoo.transfer.evaluation import Evaluation, evaluate
-from zoo.transfer.run import load_facts, load_predictor
+from zoo.transfer.run import Predictor, load_facts, load_predictor
 
 
 def judge(
@@ -31,13 +32,24 @@ def judge(
         ValueError: A class that the model does not know, or too many bad files.
         FileNotFoundError: The run or the pictures are not there.
     """
-    predictor, facts = load_predictor(run), load_facts(run)
+    majority = load_facts(run)["evaluation"]["majority_class"]
+    return judge_pictures(
+        load_predictor(run), images, Path(run), batch_size=batch_size, max_bad=max_bad, majority_class=majority
+    )
+
+
+def judge_pictures(
+    predictor: Predictor,
+    images: str | os.PathLike[str],
+    run: Path,
+    *,
+    batch_size: int = 16,
+    max_bad: float | str = "1%",
+    majority_class: str | None = None,
+) -> tuple[Evaluation, dict[str, int]]:
+    """Does the same with the model of any run; the run's ``split.json`` says which pictures it knows."""
     scan = scan_images(images, background=predictor.reader.background, orient=predictor.reader.orient)
-    unknown = sorted(set(scan.labels) - set(predictor.classes))
-    if unknown:
-        raise ValueError(
-            f"The model does not know the class {', '.join(unknown)}; its classes are {', '.join(predictor.classes)}."
-        )
+    class_numbers(scan.labels, predictor.classes)
     if len(scan.bad) > parse_limit(max_bad, len(scan.bad) + len(scan.pictures)):
         first = scan.bad[0]
         raise ValueError(
@@ -48,8 +60,21 @@ def judge(
     parts = []
     for start in range(0, len(scan.pictures), batch_size):
         parts.append(predictor([Path(p.path).read_bytes() for p in scan.pictures[start : start + batch_size]]))
-    path = Path(run) / "split.json"
+    path = run / "split.json"
     sets = Split.load(path).sets if path.is_file() else {}
     known = {part: sum(sets.get(p.sha256) == part for p in scan.pictures) for part in ("train", "validation")}
-    majority = facts["evaluation"]["majority_class"]
-    return evaluate(np.concatenate(parts), labels, predictor.classes, majority_class=majority), known
+    return evaluate(np.concatenate(parts), labels, predictor.classes, majority_class=majority_class), known
+
+
+def class_numbers(labels: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Returns the model's number of each label.
+
+    Raises:
+        ValueError: A label that the model does not know.
+    """
+    unknown = sorted(set(labels) - set(classes))
+    if unknown:
+        raise ValueError(
+            f"The model does not know the class {', '.join(unknown)}; its classes are {', '.join(classes)}."
+        )
+    return [list(classes).index(label) for label in labels]

@@ -120,9 +120,12 @@ def load_facts(folder: str | Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} holds no finished run (no run.json); make one with `zoo retrain`.")
     try:
         plain = read_versioned(path, FORMAT, "a finished run")
-        validated(_Saved, plain, path)
+        if (kind := plain.get("kind", "retrain")) == "retrain":
+            validated(_Saved, plain, path)
     except ValueError as error:
         raise ValueError(f"{error}. Delete it, and `zoo retrain` makes it anew.") from error
+    if kind != "retrain":
+        raise ValueError(f"{path}: it is of a run of zoo {kind}, not of a retraining")
     return {"format": FORMAT, **plain}
 
 
