@@ -112,8 +112,8 @@ def test_evaluate_by_pictures_and_by_records(place, zoo_command, tmp_path, run):
     assert known["seen_in_training"] > known["seen_in_validation"] > 0
     said = zoo_command("evaluate", place / run, place / "records", "--json")
     assert said.code == 0, said.err
-    assert "the set 'test' of" in said.err
-    assert json.loads(said.out)["count"] > 0
+    assert "the set 'train' of" in said.err
+    assert json.loads(said.out)["count"] == 24
     (more / "dark").rename(more / "grey")
     assert "does not know the class grey" in zoo_command("evaluate", place / run, more).err
 

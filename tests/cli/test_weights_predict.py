@@ -42,7 +42,7 @@ def test_predict_prints_json_skips_bad_files_and_ends_with_1(zoo_command, folder
     assert [entry["file"].rpartition("/")[2] for entry in found] == ["a.png", "b.jpg", "cut.png"]
     for entry in found[:2]:
         assert len(entry["predictions"]) == 2
-        assert {p["name"] for p in entry["predictions"]} <= {"ant", "bee", "cat"}
+        assert {p["class"] for p in entry["predictions"]} <= {"ant", "bee", "cat"}
         first, second = (p["probability"] for p in entry["predictions"])
         assert first >= second > 0
     assert "cut" in found[2]["error"]
@@ -81,7 +81,7 @@ def test_predict_agrees_with_the_model(zoo_command, folder):
     logits = model(x[None]).numpy()[0]
     expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     for p in json.loads(run.out)[0]["predictions"]:
-        assert abs(p["probability"] - expected[p["class"]]) < 1e-5
+        assert abs(p["probability"] - expected[p["index"]]) < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from zoo.cli._devices import with_options
 from zoo.cli._options import BATCH_NORMS, REDUCTIONS, STRATEGIES
 
 _PANEL = "Many devices"
+PEER_TIMEOUT = 60.0
 
 
 def _option(*names: str, **more: Any) -> Any:
@@ -50,7 +51,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "show_placement": (Annotated[bool, _option("--show-placement", help="Print where variables live.")], False),
     "peer_timeout": (
         Annotated[float, _option(min=1.0, help="Seconds after which a worker ends whose peer is gone.")],
-        60.0,
+        PEER_TIMEOUT,
     ),
 }
 
@@ -90,7 +91,12 @@ class Sharing:
 
         if self._cluster is not None:
             return self._cluster
-
+        if self.strict_gpus and self.num_gpus is None:
+            raise ValueError("--strict-gpus refuses fewer GPUs than --num-gpus: give both, or neither")
+        if self.peer_timeout != PEER_TIMEOUT and self.strategy not in ("multiworker", "ps"):
+            raise ValueError(
+                f"--peer-timeout is for multiworker and ps, and --strategy is {self.strategy}: leave it out"
+            )
         if self.batch_norm != "mean" and self.strategy in ("single", "ps"):
             raise ValueError(f"--batch-norm {self.batch_norm} needs devices that take a step together")
         return make_strategy(

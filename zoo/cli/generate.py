@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from zoo.cli._app import App
+from zoo.cli._options import flags, given_options
 from zoo.cli._quiet import import_tensorflow
 from zoo.files import read_json, reading, validated
 
@@ -16,6 +17,7 @@ app = App()
     'zoo generate runs/word_lm --prompt "the company" --words 20',
 )
 def generate(
+    context: typer.Context,
     run: Annotated[Path, typer.Argument(help="Run folder of 'zoo train word_lm'.")],
     prompt: Annotated[str, typer.Option(help="Words to start from, with spaces between them.")] = "<eos>",
     words: Annotated[int, typer.Option(min=1, help="How many words to write.")] = 50,
@@ -26,6 +28,9 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same text.")] = 0,
 ) -> None:
     """Write text with a trained word model."""
+    drawn_by = sorted(given_options(context) & {"top_k", "seed"})
+    if temperature == 0 and drawn_by:
+        raise ValueError(f"--temperature 0 takes the likeliest word and draws nothing: leave out {flags(drawn_by)}")
     for name in ("model.keras", "vocabulary.json"):
         if not (run / name).is_file():
             raise FileNotFoundError(f"{run} has no {name}: it is not the folder of a finished 'zoo train word_lm'")

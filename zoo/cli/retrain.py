@@ -10,7 +10,7 @@ import typer
 
 from zoo.cli._app import App, choice
 from zoo.cli._devices import device_options
-from zoo.cli._options import FITS, HEADS, LAYOUTS, NetOptions, parse_options
+from zoo.cli._options import FITS, HEADS, LAYOUTS, NetOptions, given_options, parse_options
 from zoo.cli.scan import parse_colour, print_scan
 
 app = App()
@@ -22,6 +22,7 @@ app = App()
 )
 @device_options
 def retrain(
+    context: typer.Context,
     images: Annotated[
         Path | None, typer.Argument(help="A folder with a folder for each class, or a CSV of path,label.")
     ] = None,
@@ -58,6 +59,9 @@ def retrain(
     workers: Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one a CPU.")] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of the bottleneck caches.")] = None,
     export: Annotated[bool, typer.Option(help="Write saved_model and model.keras.")] = True,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Replace the finished run although settings have changed.")
+    ] = False,
     option: NetOptions = None,
     demo: Annotated[bool, typer.Option("--demo", help="Try it on scikit-learn's digits; embedded trunk.")] = False,
 ) -> None:
@@ -79,6 +83,13 @@ def retrain(
         typer.echo(f"handwritten digits of scikit-learn, written as PNG files to {pictures}")
         return pictures
 
+    shares = given_options(context) & {"validation", "test"}
+
+    def look(scan: Any) -> None:
+        print_scan(scan)
+        for part in sorted(shares & {picture.subset for picture in scan.pictures}):
+            raise ValueError(f"{scan.root} has a {part} folder, which --{part} would not change: leave it out")
+
     with _progress() as progress:
         run = run_all(
             images or write_demo,
@@ -87,8 +98,9 @@ def retrain(
             batch_size=batch_size,
             workers=workers,
             export=export,
+            accept_changes=accept_changes,
             say=typer.echo,
-            on_scan=print_scan,
+            on_scan=look,
             progress=progress,
             net=net,
             weights=weights or ("embedded" if demo else "imagenet"),

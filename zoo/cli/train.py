@@ -190,6 +190,9 @@ def train(
     about = DataOptions(data, batch, seed, augment, validation, split, data_dir, download, on_damage, frozenset(given))
     found = load(about, network.spec.input_shape(options), network.spec.preprocessing, options.get("num_classes"))
     _check_lengths(batch, epochs, warmup_steps, found)
+    if found.validation is None and validation:
+        more = ": zoo tfrecord build --validation 0.1 writes one" if about.kind == "records" else ""
+        typer.echo(f"zoo: {data} has no validation part{more}; the last model is kept", err=True)
     if patience is not None and found.validation is None:
         raise ValueError("--patience chooses a model by a validation part, and there is none; give --validation 0.1")
     if options.get("num_classes", network.spec.num_classes) != len(found.class_names):

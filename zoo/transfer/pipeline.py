@@ -8,26 +8,35 @@ the same bits.
 import dataclasses
 import functools
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo import files
 from zoo.data.scan import Scan, scan_images
 from zoo.data.split import SETS, split_scan
 from zoo.data.words import pluralize
+from zoo.files import remove, replacing
 from zoo.transfer.assembly import assemble
 from zoo.transfer.changes import what_changed
 from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.extract import Extractor, Features, Rows, default_cache
 from zoo.transfer.head import Head, calibrate, fit_head
 from zoo.transfer.pictures import Reader
-from zoo.transfer.prepare import check_end_points, check_folders, claim, earlier_run, previous_split
+from zoo.transfer.prepare import (
+    check_end_points,
+    check_folders,
+    check_settings,
+    claim,
+    earlier_run,
+    found_run,
+    is_as_before,
+    leaving_nothing,
+    previous_split,
+)
 from zoo.transfer.report import write_report
-from zoo.transfer.run import Run, save_run, write_predictions
+from zoo.transfer.run import NEXT, Run, finish_replacing, save_run, write_predictions
 from zoo.transfer.settings import Settings
 from zoo.transfer.similar import near_duplicates
 from zoo.transfer.sources import as_files
@@ -48,6 +57,7 @@ def retrain(
     batch_size: int = 16,
     workers: int | None = None,
     export: bool = True,
+    accept_changes: bool = False,
     say: Callable[[str], None] | None = None,
     on_scan: Callable[[Scan], None] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -59,12 +69,14 @@ def retrain(
         images: A folder with a folder a class, a CSV of path,label, an array [N, H, W, 3] uint8 with ``labels``, a
             ``tf.data`` set of (picture, label) pairs; or a function that gives one of these, called when all else
             has been checked.
-        out: The run folder. A run that is there is gone on with: what has not changed is reused.
+        out: The run folder. A killed run that is there is gone on with. A finished one stays as it is when nothing has
+            changed; when pictures, labels or corrections have, the new run takes its place in one step, at its end.
         cache: Folder of the bottleneck caches; see ``zoo.transfer.extract.default_cache``.
         labels: Labels of an array, names or numbers.
         batch_size: Pictures at a time in the trunk.
         workers: Threads that read pictures.
         export: Writes the SavedModel and the ``.keras`` file too.
+        accept_changes: Replace the finished run that is there although the settings are others.
         say: Called with a line of text at each stage.
         on_scan: Called with the scan before anything is refused.
         progress: Called with (stage, done, total).
@@ -76,6 +88,7 @@ def retrain(
     Raises:
         TypeError: There is no such setting.
         ValueError: The pictures cannot be trained on, or a setting is out of its range: nothing was written.
+        ConfigChangedError: The finished run in the folder has other settings.
         FileNotFoundError: The pictures are not there.
         FileExistsError: Something else lies in the run folder.
         PermissionError: A folder cannot be written.
@@ -85,19 +98,55 @@ def retrain(
         known = ", ".join(field.name for field in dataclasses.fields(Settings))
         raise TypeError(f"retrain has no setting {', '.join(unknown)}; there are {known}")
     chosen = Settings(**settings)
-    tell = say or (lambda text: None)
-    count = progress or (lambda stage, done, total: None)
     if batch_size < 1 or (workers is not None and workers < 1):
         raise ValueError(f"batch_size and workers must be 1 or more. Received: {batch_size} and {workers}")
     folder, cache = Path(out), Path(cache) if cache is not None else default_cache()
     check_folders(images, folder, cache)
-    before, earlier = earlier_run(folder), previous_split(folder, chosen)
+    with leaving_nothing(folder):
+        return _retrain(
+            images,
+            chosen,
+            folder,
+            cache,
+            labels=labels,
+            batch_size=batch_size,
+            workers=workers,
+            export=export,
+            accept_changes=accept_changes,
+            say=say,
+            on_scan=on_scan,
+            progress=progress,
+        )
+
+
+def _retrain(
+    images: Any,
+    chosen: Settings,
+    folder: Path,
+    cache: Path,
+    *,
+    labels: Any,
+    batch_size: int,
+    workers: int | None,
+    export: bool,
+    accept_changes: bool,
+    say: Callable[[str], None] | None,
+    on_scan: Callable[[Scan], None] | None,
+    progress: Callable[[str, int, int], None] | None,
+) -> Run:
+    """Does what `retrain` says, with settings and folders that are checked."""
+    tell = say or (lambda text: None)
+    count = progress or (lambda stage, done, total: None)
+    finish_replacing(folder)
+    before = earlier_run(folder)
+    check_settings(folder, before, chosen, accept_changes)
+    earlier = previous_split(folder, chosen)
     trunk = load_trunk(chosen.net, chosen.weights, size=chosen.size, options=chosen.net_options, seed=chosen.seed)
     candidates = check_end_points(chosen, trunk)
     reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
 
     images = images() if callable(images) else images
-    if not isinstance(images, str | os.PathLike):
+    if before is None and not isinstance(images, str | os.PathLike):
         claim(folder, chosen)
     scan = scan_images(
         as_files(images, labels, folder),
@@ -116,9 +165,15 @@ def retrain(
     label_of = {p.sha256: classes.index(p.label) for p in scan.pictures}
     if len(set(label_of.values())) < 2:
         raise ValueError("All classes hold the same files, so there is nothing to tell them apart by.")
-    claim(folder, chosen)
-    scan.save(folder / "scan.json")
-    scan.write_bad(folder / "bad_files.csv")
+    if is_as_before(folder, before, chosen, scan, decisions, trunk, export):
+        tell(f"nothing changed since the finished run in {folder}: nothing to do")
+        return found_run(folder, chosen, reader, scan, trunk, chosen.train_batch_norm)
+    place = folder if before is None else folder / NEXT
+    if before is not None:
+        remove(place)  # what is left of a new run that was killed
+    claim(place, chosen)
+    scan.save(place / "scan.json")
+    scan.write_bad(place / "bad_files.csv")
     tell(_scan_line(scan, decisions))
 
     about = f"{trunk.net}, {trunk.source}, {trunk.model.count_params():,} parameters"
@@ -139,7 +194,7 @@ def retrain(
         similar=[[keys[i] for i in group] for group in similar.groups],
         previous=earlier,
     )
-    split.save(folder / "split.json")
+    split.save(place / "split.json")
     sets = {name: [key for key in keys if split.sets[key] == name] for name in SETS}
     dealt = ", ".join(f"{len(sets[name])} {name}" for name in SETS)
     tell(f"split: {dealt}; {pluralize(len(similar.groups), 'group of near-duplicates')} kept together")
@@ -162,7 +217,7 @@ def retrain(
         head, choices = train_head(train, labels_of("train"), classes, validation=validation, **how)
     del train
     head = calibrate(head, held, labels_of("validation"))
-    head.save(folder / "head.safetensors")
+    head.save(place / "head.safetensors")
     kind = f"C = {head.penalty:g}" if head.penalty else chosen.head
     tell(f"head: reads {' + '.join(head.end_points)}, {kind}, temperature {head.temperature:.2f}")
 
@@ -188,17 +243,17 @@ def retrain(
         "train_accuracy": _accuracy(probabilities, sets["train"], label_of),
     }
     facts["changes"] = what_changed(before, scan, chosen, evaluation)
-    run = Run(folder, chosen, reader, scan, split, head, choices, model, evaluation, probabilities, facts)
+    run = Run(folder, chosen, reader, scan, split, head, choices, model, evaluation, probabilities, facts, place)
     _finish(run, decisions, export, tell)
     return run
 
 
 def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callable[[str], None]) -> None:
     """Writes everything a finished run has; ``run.json`` last, as it says that the run is finished."""
-    (run.folder / "model.keras").unlink(missing_ok=True)  # an earlier run's models know other classes and weights
-    shutil.rmtree(run.folder / "saved_model", ignore_errors=True)
+    for name in ("model.keras", "saved_model"):
+        remove(run.place / name)  # of a run that was killed: it knows other classes and weights
     suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
-    write_suspicious(run.folder / "suspicious.csv", suspects, decisions)
+    write_suspicious(run.place / "suspicious.csv", suspects, decisions)
     decided = {(decision.sha256, decision.path) for decision in decisions}
     run.facts["suspicious"] = [dataclasses.asdict(s) for s in suspects if (s.sha256, s.path) not in decided]
     run.facts["decisions"] = [dataclasses.asdict(decision) for decision in decisions]
@@ -208,6 +263,8 @@ def _finish(run: Run, decisions: Sequence[Decision], export: bool, tell: Callabl
         tell(f"export: largest difference from the training path {run.facts['export']['largest_difference']:.1e}")
     write_report(run)
     save_run(run)
+    finish_replacing(run.folder)
+    run.made_in = None
     for line in run.facts["changes"]:
         tell(f"since the last run: {line}")
     tell(_result_line(run.evaluation, run.facts["judged"]))
@@ -254,11 +311,11 @@ def _export(run: Run) -> dict[str, Any]:
     """Writes ``model.keras`` and ``saved_model``; compares the latter with the training path on some pictures."""
     from zoo.inference.export import compare_export, export_pictures
 
-    with files.replacing(run.folder / "model.keras", ".keras") as temporary:
+    with replacing(run.place / "model.keras", ".keras") as temporary:
         run.model.save(temporary)
     export_pictures(
         run.model,
-        run.folder / "saved_model",
+        run.place / "saved_model",
         classes=run.classes,
         read=run.reader.read_in_graph,
         prepare=run.reader.prepare,
@@ -266,7 +323,7 @@ def _export(run: Run) -> dict[str, Any]:
     places = np.unique(np.linspace(0, len(run.scan.pictures) - 1, EXPORT_CHECKED).round().astype(int))
     pictures = [run.scan.pictures[i] for i in places]
     return compare_export(
-        run.folder / "saved_model",
+        run.place / "saved_model",
         [Path(picture.path).read_bytes() for picture in pictures],
         np.stack([run.probabilities[picture.sha256] for picture in pictures]),
         background=run.reader.background,

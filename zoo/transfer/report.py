@@ -45,7 +45,7 @@ def write_report(run: Run) -> Path:
     environment.filters["cosine"] = lambda value: "–" if value is None else f"{value:.3f}"
     environment.filters["number"] = lambda value: "–" if value is None else f"{value:,.3g}"
     page = environment.get_template("report.html").render(**page_values(run))
-    path = run.folder / "report.html"
+    path = run.place / "report.html"
     write_whole(path, page.encode())
     return path
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
-from zoo.files import read_versioned, validated, write_whole
+from zoo.files import put, read_versioned, remove, validated, write_whole
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.head import Head
 from zoo.transfer.pictures import Reader
@@ -40,8 +40,9 @@ class Run:
         choices: What the head's cross-validation tried.
         model: Trunk and head as one model, fine-tuned if asked for.
         evaluation: Figures of the test part; of the training part when there is no test picture.
-        probabilities: Content hash -> [K], for every picture.
+        probabilities: Content hash -> [K], for every picture; empty for a run that was found finished and left alone.
         facts: Everything else that the report says, plain values.
+        made_in: Where its files are written until it is finished; None for the run folder itself.
     """
 
     folder: Path
@@ -55,6 +56,12 @@ class Run:
     evaluation: Evaluation
     probabilities: dict[str, np.ndarray]
     facts: dict[str, Any]
+    made_in: Path | None = None
+
+    @property
+    def place(self) -> Path:
+        """The folder to write into."""
+        return self.made_in or self.folder
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -105,7 +112,7 @@ def save_run(run: Run) -> None:
         "choices": [dataclasses.asdict(choice) for choice in run.choices],
         "facts": run.facts,
     }
-    write_whole(run.folder / "run.json", (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(run.place / "run.json", (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def load_facts(folder: str | Path) -> dict[str, Any]:
@@ -115,6 +122,7 @@ def load_facts(folder: str | Path) -> dict[str, Any]:
         FileNotFoundError: It is no run folder, or the run did not finish.
         ValueError: A newer zoo wrote it, or it is damaged.
     """
+    finish_replacing(Path(folder))
     path = Path(folder) / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no finished run (no run.json); make one with `zoo retrain`.")
@@ -129,6 +137,33 @@ def load_facts(folder: str | Path) -> dict[str, Any]:
     return {"format": FORMAT, **plain}
 
 
+# What a run writes; run.json last, as it says that the run is finished.
+WRITTEN = (
+    *("settings.json", "scan.json", "bad_files.csv", "split.json", "head.safetensors", "suspicious.csv"),
+    *("predictions.csv", "model.keras", "saved_model", "report.html", "run.json"),
+)
+NEXT = ".next"  # in a run folder: where a new run is made that is to replace the finished one
+
+
+def finish_replacing(folder: Path) -> None:
+    """Lets a new run that is whole take the place of the old one in its folder; a process killed in this is no harm.
+
+    Whoever opens the run next calls this again, and it goes on where it was.
+    """
+    new = folder / NEXT
+    if not (new / "run.json").is_file():
+        return
+    exported = "export" in read_versioned(new / "run.json", FORMAT, "a finished run").get("facts", {})
+    for name in WRITTEN:
+        if not exported and name in ("model.keras", "saved_model"):
+            remove(folder / name)  # the old run's, which know other classes and weights
+        elif (new / name).exists():
+            if (new / name).is_dir():
+                remove(folder / name)
+            put(new / name, folder / name)
+    remove(new)
+
+
 def write_predictions(run: Run) -> None:
     """Writes ``predictions.csv``: every picture with its label, set, predicted class and its probability."""
     text = io.StringIO()
@@ -139,7 +174,7 @@ def write_predictions(run: Run) -> None:
         best = int(row.argmax())
         found = [run.classes[best], f"{row[best]:.6f}"]
         writer.writerow([picture.name, picture.label, run.split.sets[picture.sha256], *found])
-    write_whole(run.folder / "predictions.csv", text.getvalue().encode())
+    write_whole(run.place / "predictions.csv", text.getvalue().encode())
 
 
 @dataclasses.dataclass(frozen=True)
