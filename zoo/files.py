@@ -321,7 +321,7 @@ class ZipReader:
                 raise ValueError(f"{path} is refused: it has two members of one name")
             limit.check(sum(self.sizes.values()), held, path, "all its members together")
         except BaseException:
-            self._archive.close()
+            self.close()
             raise
 
     def read(self, name: str) -> bytes:
@@ -338,11 +338,15 @@ class ZipReader:
                 raise ValueError(f"member {name!r} holds {len(content):,} bytes and declares {member.file_size:,}")
         return content
 
+    def close(self) -> None:
+        """Closes the archive."""
+        self._archive.close()
+
     def __enter__(self) -> ZipReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._archive.close()
+        self.close()
 
 
 _NUMBERS = itertools.count()

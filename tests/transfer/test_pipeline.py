@@ -239,7 +239,7 @@ def test_a_cut_model_file_says_what_to_do(finished, tmp_path):
     for name in ("run.json", "model.keras"):
         (tmp_path / name).write_bytes((finished[0].folder / name).read_bytes())
     os.truncate(tmp_path / "model.keras", 1000)
-    with pytest.raises(ValueError, match=r"model.keras is cut or damaged. Run `zoo retrain` again"):
+    with pytest.raises(ValueError, match=r"model\.keras .*Run `zoo retrain` again"):
         load_predictor(tmp_path)
     os.truncate(tmp_path / "run.json", 100)
     with pytest.raises(ValueError, match=r"run.json cannot be read as JSON: .*Delete it"):

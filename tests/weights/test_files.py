@@ -236,6 +236,6 @@ def test_archives_cannot_escape(tmp_path):
         with pytest.raises(FetchError, match="a link or leads outside"):
             unpack(tmp_path / "a.tar", tmp_path / "out")
     (tmp_path / "b.tar.gz").write_bytes(b"\x1f\x8bnot really")
-    with pytest.raises(FetchError, match="damaged or no tar archive"):
+    with pytest.raises(FetchError, match="is damaged, or it is not a tar archive"):
         unpack(tmp_path / "b.tar.gz", tmp_path / "out")
     assert not (tmp_path / "out").exists()

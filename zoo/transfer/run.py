@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,6 +223,8 @@ def load_predictor(folder: str | Path) -> Predictor:
         raise FileNotFoundError(
             f"{path} is not there: the run was made with --no-export. Run `zoo retrain` again without it."
         )
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} is cut or damaged. Run `zoo retrain` again with the same --out: it writes it anew.")
-    return Predictor(load_model(path), Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
+    try:
+        model = load_model(path)
+    except ValueError as error:
+        raise ValueError(f"{error}. Run `zoo retrain` again with the same --out: it writes it anew.") from error
+    return Predictor(model, Reader.from_dict(facts["reader"]), tuple(facts["classes"]))

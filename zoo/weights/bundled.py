@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 import zoo
-from zoo.files import write_whole
+from zoo.files import read_json, write_whole
 from zoo.scoping import parts_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def card(net: str, name: str) -> dict[str, Any]:
     if name not in names(net) or not path.is_file():
         there_are = ", ".join(map(repr, names(net))) or "none"
         raise ValueError(f"{net} has no weights {name!r}; those that come with zoo are: {there_are}.")
-    return json.loads(path.read_text())
+    return dict(read_json(path))
 
 
 def load(model: "Model", net: str, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import http.client
 import json
@@ -20,7 +21,13 @@ from zoo import files
 from zoo.weights.sources import SOURCES, Source, get_source
 
 CHUNK = 1 << 18
-MAX_UNPACKED = 8 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class _Record:
+    """What is kept beside a download."""
+
+    sha256: str
 
 
 class FetchError(OSError):
@@ -178,7 +185,7 @@ def _check_again(source: Source, target: Path) -> None:
     manifest = target.with_name(target.name + ".json")
     wrong = _wrong_hash(source, target)
     if not wrong and manifest.is_file():
-        known = json.loads(manifest.read_text(encoding="utf-8"))["sha256"]
+        known = files.validated(_Record, files.read_json(manifest), manifest).sha256
         found = files.hash_of(target)
         wrong = "" if found == known else f"its SHA-256 is {found}, at its download it was {known}"
     if wrong:
@@ -219,9 +226,12 @@ def unpack(archive: Path, folder: Path) -> None:
         FetchError: A member is a link or device, or has a path that leads outside; or the archive is damaged or huge.
     """
     try:
-        with tarfile.open(archive) as tar:
-            members = tar.getmembers()
-            for member in members:
+        with files.reading(archive, "a tar archive"), tarfile.open(archive) as tar:
+            members, total = [], 0
+            for member in tar:
+                members.append(member)
+                total += member.size
+                files.current_limits().check(total, archive.stat().st_size, archive, "what it unpacks to")
                 path = PurePosixPath(member.name)
                 if (
                     path.is_absolute()
@@ -232,8 +242,6 @@ def unpack(archive: Path, folder: Path) -> None:
                     raise FetchError(
                         f"{archive} is refused: its member {member.name!r} is a link or leads outside its folder"
                     )
-            if sum(member.size for member in members) > MAX_UNPACKED:
-                raise FetchError(f"{archive} is refused: it would unpack to more than {MAX_UNPACKED >> 30} GiB")
             for member in members:
                 to = folder / member.name
                 if member.isdir():
@@ -243,8 +251,8 @@ def unpack(archive: Path, folder: Path) -> None:
                 stored = tar.extractfile(member)
                 with to.open("wb") as file:
                     shutil.copyfileobj(stored, file)  # type: ignore[arg-type]
-    except (tarfile.TarError, EOFError) as error:
-        raise FetchError(f"{archive} is damaged or no tar archive: {error}") from error
+    except ValueError as error:
+        raise FetchError(str(error)) from error
 
 
 @contextlib.contextmanager

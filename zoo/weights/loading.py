@@ -145,6 +145,7 @@ def load(
     loaded = [name for name in chosen if name not in missing]
     if (broken and strict) or not loaded:
         raise WeightsMismatchError(file.path, missing, unexpected)
+    _refuse_not_finite({name: np.asarray(values[name]) for name in loaded}, file.path)
     for name in loaded:
         variables[name].assign(np.asarray(values[name]).astype(_dtype(variables[name]), copy=False))
     report = Report(file.path, f"{file.format}, {file.family}", loaded, skipped, missing, unexpected, notes, card)
@@ -155,6 +156,18 @@ def load(
     for note in notes:
         logger.info("%s: %s", file.path, note)
     return report
+
+
+def _refuse_not_finite(values: Mapping[str, np.ndarray], path: str) -> None:
+    """Raises ValueError for weights that are no numbers, or endless: a model with them answers nothing."""
+    floats = {name: array for name, array in values.items() if array.dtype.kind == "f" or "float" in array.dtype.name}
+    wrong = [name for name, array in floats.items() if not np.isfinite(array).all()]
+    if wrong:
+        more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise ValueError(
+            f"{path} has weights that are NaN or infinite: {', '.join(wrong[:_SHOWN])}{more}; nothing was loaded. Take "
+            "another copy, or leave them out with exclude=."
+        )
 
 
 def open_source(source: str | os.PathLike[str], net: str = "") -> WeightFile:

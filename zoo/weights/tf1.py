@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,22 +69,45 @@ class TF1Checkpoint(Mapping[str, np.ndarray]):
         self.path, self.format = _resolve(os.fspath(path))
         try:
             self._reader = tf.train.load_checkpoint(self.path)
-        except (tf.errors.OpError, ValueError) as error:
+            dtypes = self._reader.get_variable_to_dtype_map()
+            shapes = self._reader.get_variable_to_shape_map()
+            self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
+            self.dtypes = {name: np.dtype(dtypes[name].as_numpy_dtype) for name in self.shapes}
+        except (tf.errors.OpError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self.path} looks like a {self.format.upper()} checkpoint but cannot be read ({_first_line(error)}); "
                 "the file is damaged or cut, take another copy"
             ) from error
-        dtypes = self._reader.get_variable_to_dtype_map()
-        shapes = self._reader.get_variable_to_shape_map()
-        self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
-        self.dtypes = {name: np.dtype(dtypes[name].as_numpy_dtype) for name in self.shapes}
+        self._compare_with_files()
+
+    def _compare_with_files(self) -> None:
+        """Refuses tensors that are larger than the files that hold them, before one is read."""
+        stem, limit = glob.escape(self.path), files.current_limits()
+        shards = glob.glob(f"{stem}.data-?????-of-?????") if self.format == "v2" else glob.glob(self.path)
+        held = sum(os.path.getsize(shard) for shard in shards)
+        numeric = {name: dtype.itemsize for name, dtype in self.dtypes.items() if dtype.kind != "O"}
+        sizes = {name: math.prod(self.shapes[name]) * itemsize for name, itemsize in numeric.items()}
+        limit.check(sum(sizes.values()), held, self.path, "its tensors together")
+        for name, size in sizes.items():
+            if self.format == "v2" and size > held:
+                raise ValueError(
+                    f"'{name}' in checkpoint {self.path} declares {size:,} bytes of {held:,}: it is damaged"
+                )
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self.shapes:
             raise KeyError(f"'{name}' is not in checkpoint {self.path}{closest(name, self.shapes)}")
         try:
             return np.asarray(self._reader.get_tensor(name))
-        except (tf.errors.OpError, RuntimeError) as error:
+        except (
+            tf.errors.OpError,
+            ArithmeticError,
+            LookupError,
+            MemoryError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ValueError(
                 f"'{name}' in checkpoint {self.path} cannot be read ({_first_line(error)}); the file is damaged"
             ) from error

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from zoo.files import ZipReader, current_limits, reading
 from zoo.weights.units import LEAVES, Unit
 
 # Parameter of a PyTorch module -> role; ``weight`` is a kernel or, of a vector, gamma.
@@ -55,19 +58,39 @@ def read_pth(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
             f"Reading {path} needs PyTorch: pip install 'scoped-zoo[torch]', or convert the file to safetensors "
             "where PyTorch is installed."
         ) from error
+    with reading(path, "a PyTorch file"):
+        if zipfile.is_zipfile(path):
+            ZipReader(path).close()  # compares what it declares with what it holds
+    size = os.path.getsize(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _no_state(path, error) from error
     except Exception as error:  # pickle, zip and PyTorch raise many kinds
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(
-            f"{path} is no plain PyTorch state dictionary ({first}); zoo reads tensors only, never pickled code"
-        ) from error
-    for key in ("state_dict", "model"):
-        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
-            state = state[key]
-    if not isinstance(state, Mapping) or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise ValueError(f"{path} holds no state dictionary: a mapping of parameter name to tensor is needed")
-    return {name: (t.float() if t.is_floating_point() else t).numpy() for name, t in state.items()}
+        raise _no_state(path, error) from error
+    with reading(path, "a PyTorch state dictionary"):
+        for key in ("state_dict", "model"):
+            if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+                state = state[key]
+        if not isinstance(state, Mapping) or not all(
+            isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in state.items()
+        ):
+            raise ValueError(f"{path} holds no state dictionary: a mapping of parameter name to tensor is needed")
+        current_limits().check(
+            sum(tensor.numel() * tensor.element_size() for tensor in state.values()), size, path, "its tensors together"
+        )
+        return {name: (t.float() if t.is_floating_point() else t).numpy() for name, t in state.items()}
+
+
+def _no_state(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    """Words what PyTorch found, without its advice to run the file's code."""
+    refused = isinstance(error, pickle.UnpicklingError)
+    found = "its pickle is damaged or holds other objects" if refused else f"{type(error).__name__}, it is damaged"
+    return ValueError(
+        f"{path} is no plain PyTorch state dictionary ({found}); zoo reads tensors only, never pickled code"
+    )
 
 
 def is_torch_state(names: Sequence[str]) -> bool:
