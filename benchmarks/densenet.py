@@ -31,7 +31,8 @@ def main() -> None:
     words = TABLES[given.table].split()
     if given.peer_python:
         words += ["--peer-python", given.peer_python]
-    zoo(["bench", "densenet", *words, "--device", "auto", "--out", str(RESULTS), "--name", f"densenet_{given.table}"])
+    words += ["--device", "auto", "--out", str(RESULTS), "--name", f"densenet_{given.table}", "--overwrite"]
+    zoo(["bench", "densenet", *words])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import csv
 
 import pytest
+from matplotlib.axes import Axes
 
 from zoo.cli import main
 from zoo.cli._bench_plot import fit_line, growth
@@ -66,7 +67,31 @@ def test_a_file_is_no_folder_for_results(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["bench", "densenet", "--device", "cpu", "--out", str(tmp_path / "file")])
     assert stopped.value.code == 2
-    assert "is a folder for the CSV" in capsys.readouterr().err
+    assert "file is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("theirs", "measure"), [(None, "resident"), (400 << 20, "allocator")])
+def test_cells_are_compared_by_one_measure(theirs, measure, tmp_path, monkeypatch, capsys):
+    def run_cells(cells, rounds):
+        counts = (100 << 20, theirs)
+        return [Result(cell, (1.0,), 900 << 20, count, {}) for cell, count in zip(cells, counts, strict=True)]
+
+    labels = []
+    monkeypatch.setattr("zoo.cli.bench.run_cells", run_cells)
+    monkeypatch.setattr(Axes, "set_ylabel", lambda self, text, **_: labels.append(text))
+    words = ["bench", "densenet", "--memory", "store,recompute", "--batches", "2,4", "--device", "cpu", "--out"]
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, str(tmp_path)])
+    said = capsys.readouterr().out
+    assert not stopped.value.code
+    assert f"{measure} peak" in " ".join(said.split())
+    assert ("900.0" in said, "100.0" in said) == (measure == "resident", measure == "allocator")
+    assert [{"resident" in label: "resident", "allocator" in label: "allocator"}[True] for label in labels] == [measure]
+    with (tmp_path / "densenet.csv").open() as file:
+        assert {row["measure"] for row in csv.DictReader(file)} == {measure}
+    with pytest.raises(SystemExit):
+        main([*words, str(tmp_path)])
+    assert "densenet.csv is there already" in capsys.readouterr().err
 
 
 def test_peers_get_the_networks_they_have(capsys):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.cli._bench_run import measure_of
 from zoo.files import replacing
 
 
@@ -18,7 +19,8 @@ def plot_batches(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
 
 def plot_depths(rows: Sequence[dict[str, Any]], path: Path) -> Path | None:
     """Draws memory an image against depth with straight-line fits; None with fewer than three depths of one kind."""
-    chosen = [row for row in rows if row["net"] == "densenet_cifar" and row["allocator_slope_mib"] is not None]
+    measure = measure_of([row["allocator_peak_mib"] for row in rows])
+    chosen = [row for row in rows if row["net"] == "densenet_cifar" and row[f"{measure}_slope_mib"] is not None]
     if len({row["depth"] for row in chosen}) < 3:
         return None
     return _plot(chosen, path, "depth", "depth L", fit=True)
@@ -41,12 +43,13 @@ def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    measure = measure_of([row["allocator_peak_mib"] for row in rows])
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     lines: dict[str, dict[float, float]] = {}
     for row in rows:
         net = "" if fit else f"{row['net']} "
         title = f"{net}{row['peer']} {row['memory']} {row['precision']}" + (" XLA" if row["xla"] == "on" else "")
-        value = row["allocator_slope_mib"] if fit else row["allocator_peak_mib"] or row["resident_peak_mib"]
+        value = row[f"{measure}_{'slope' if fit else 'peak'}_mib"]
         lines.setdefault(title, {})[float(row[key])] = float(value)
     for title, points in lines.items():
         x, y = zip(*sorted(points.items()), strict=True)
@@ -56,7 +59,8 @@ def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit:
             axes.plot(x, np.polyval([a, b], x), ":", color=line.get_color())
             line.set_label(f"{title}: {a:.3g} L {b:+.3g}, residual {residual:.0%}; grows as L^{growth(x, y):.2f}")
     axes.set_xlabel(label)
-    axes.set_ylabel("MiB an image" if fit else "peak, MiB")
+    what = {"allocator": "given out by the allocator", "resident": "resident size of the process"}[measure]
+    axes.set_ylabel(f"{'MiB an image' if fit else 'peak, MiB'}: {what}")
     axes.set_ylim(0)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)

@@ -155,6 +155,18 @@ class _Worker:
         )
 
 
+def measure_of(counted: Sequence[float | None]) -> str:
+    """Returns the measure of memory by which all cells can be compared.
+
+    Args:
+        counted: What each cell's allocator counted; None where it does not.
+
+    Returns:
+        "allocator" where all count, else "resident".
+    """
+    return "resident" if any(value is None for value in counted) else "allocator"
+
+
 def slope(results: Sequence[Result], which: str) -> float | None:
     """Returns bytes an image: the peak's slope over the smallest and the largest batch of one cell's settings.
 

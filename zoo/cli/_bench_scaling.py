@@ -15,9 +15,9 @@ import typer
 from zoo.cli._app import choice
 from zoo.cli._bench_run import machine, ratio
 from zoo.cli._devices import device_options
-from zoo.cli._options import NetOptions, parse_options
+from zoo.cli._options import NetOptions, Overwrite, parse_options
 from zoo.cli._print import print_table
-from zoo.files import replacing
+from zoo.files import refuse_existing, replacing
 
 
 @device_options
@@ -34,6 +34,7 @@ def scaling(
     option: NetOptions = None,
     out: Annotated[Path, typer.Option(help="Folder for the CSV.")] = Path("bench"),
     name: Annotated[str, typer.Option(help="Stem of its name.")] = "scaling",
+    overwrite: Overwrite = False,
 ) -> None:
     """Time of a training step by strategy and number of devices.
 
@@ -42,6 +43,7 @@ def scaling(
     from zoo.parallel import available_devices
     from zoo.registry import get_net
 
+    refuse_existing("--out", [out / f"{name}.csv"], overwrite)
     there = available_devices()
     numbers = [word.strip() for word in counts.split(",") if word.strip()]
     if not all(word.isdecimal() for word in numbers):
@@ -71,7 +73,6 @@ def scaling(
             row = {"net": net, "strategy": kind, "devices": count, "batch": size, "batch_norm": batch_norm}
             row |= {"median_s": round(median(taken), 5), "images_per_s": round(size / median(taken), 1)}
             rows.append(row | {"ratio": round(middle, 4), "ratio_low": round(low, 4), "ratio_high": round(high, 4)})
-    out.mkdir(parents=True, exist_ok=True)
     write(out / f"{name}.csv", rows, rounds)
     print_table(
         ["net", "strategy", "devices >", "batch >", "s/step >", "images/s >", "beside one device >"],

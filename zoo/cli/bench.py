@@ -15,10 +15,21 @@ import typer
 
 from zoo.cli._app import App, choice
 from zoo.cli._bench_bound import kept_bytes
-from zoo.cli._bench_run import Cell, Result, allocator_settings, largest_batch, machine, ratio, run_cells, slope
+from zoo.cli._bench_run import (
+    Cell,
+    Result,
+    allocator_settings,
+    largest_batch,
+    machine,
+    measure_of,
+    ratio,
+    run_cells,
+    slope,
+)
 from zoo.cli._bench_scaling import scaling
+from zoo.cli._options import Overwrite
 from zoo.cli._print import print_table
-from zoo.files import replacing
+from zoo.files import refuse_existing, replacing
 
 app = App()
 MIB = 2**20
@@ -36,7 +47,7 @@ COLUMNS = (
     *("net", "depth", "growth_rate", "peer", "memory", "precision", "xla", "device", "batch", "size", "rounds"),
     *("median_s", "ratio", "ratio_low", "ratio_high", "beside"),
     *("allocator_peak_mib", "resident_peak_mib", "allocator_slope_mib", "resident_slope_mib", "bound_mib"),
-    *("batch_in_limit", "limit_gib", "machine", "versions", "allocator", "date", "command"),
+    *("measure", "batch_in_limit", "limit_gib", "machine", "versions", "allocator", "date", "command"),
 )
 
 
@@ -70,12 +81,16 @@ def densenet(
     limit_gib: Annotated[float, typer.Option(min=0.001, help="Memory for which the largest batch is given.")] = 8.0,
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the plots.")] = Path("bench"),
     name: Annotated[str, typer.Option(help="Stem of the files' names.")] = "densenet",
+    overwrite: Overwrite = False,
 ) -> None:
     """Time and memory of training DenseNets by level, batch and type.
 
     The cells of one batch size take their steps in rounds, so that their ratios stand although the machine's speed does
-    not. Peaks: the framework's allocator since the warm-up where it counts, and the largest resident size.
+    not. Memory is compared by one measure, which the table and the plots name: what the frameworks' allocators gave out
+    since the warm-up where all of them count it, as on a GPU, and the largest resident size of the processes elsewhere.
     """
+    outputs = [out / f"{name}{ending}" for ending in (".csv", "_batch.png", "_depth.png")]
+    refuse_existing("--out", outputs, overwrite)
     sizes = _batches(batches)
     flags = {"off": [False], "on": [True], "both": [False, True]}
     cells = _cells(
@@ -87,16 +102,13 @@ def densenet(
         replace(Cell("zoo", ""), device=_device(device), size=size),
         _python_with_torch(peer_python, wanted="torchvision" in peers),
     )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise ValueError(f"--out is a folder for the CSV and the plots; {str(out)!r} is a file.") from None
     results: list[Result] = []
     for batch in sizes:
         typer.echo(f"batch {batch}: {len(cells)} cells", err=True)
         results += run_cells([replace(cell, batch=batch) for cell in cells], rounds)
     rows = _rows(results, len(cells), limit_gib)
-    write_csv(out / f"{name}.csv", rows)
+    write_csv(outputs[0], rows)
+    measure = rows[0]["measure"]
     print_table(
         [
             "net",
@@ -107,8 +119,8 @@ def densenet(
             "batch >",
             "s/step >",
             "ratio >",
-            "peak MiB >",
-            "MiB/image >",
+            f"{measure} peak MiB >",
+            f"{measure} MiB/image >",
             "least >",
         ],
         [
@@ -116,8 +128,8 @@ def densenet(
                 *(row["net"], row["peer"], row["memory"], row["precision"], row["xla"], str(row["batch"])),
                 f"{row['median_s']:.2f}",
                 f"{row['ratio']:.2f}",
-                _number(row["allocator_peak_mib"] or row["resident_peak_mib"]),
-                _number(row["allocator_slope_mib"] or row["resident_slope_mib"]),
+                _number(row[f"{measure}_peak_mib"]),
+                _number(row[f"{measure}_slope_mib"]),
                 _number(row["bound_mib"]),
             ]
             for row in rows
@@ -125,8 +137,7 @@ def densenet(
     )
     from zoo.cli._bench_plot import plot_batches, plot_depths
 
-    plots = [plot_batches(rows, out / f"{name}_batch.png"), plot_depths(rows, out / f"{name}_depth.png")]
-    for path in [out / f"{name}.csv", *filter(None, plots)]:
+    for path in [outputs[0], *filter(None, [plot_batches(rows, outputs[1]), plot_depths(rows, outputs[2])])]:
         typer.echo(str(path))
 
 
@@ -240,6 +251,7 @@ def _bound(cell: Cell) -> float:
 def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[str, Any]]:
     """The table: one row a cell and batch; times are set beside the first cell of their batch."""
     rows = []
+    measure = measure_of([result.allocator_peak for result in results])
     script = Path(sys.argv[0])
     called = ["python", f"{script.parent.name}/{script.name}"] if script.suffix == ".py" else [script.name]
     command = shlex.join([*called, *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
@@ -248,7 +260,6 @@ def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[
         alike = results[number % cells :: cells]
         middle, low, high = ratio(result.seconds, beside.seconds)
         slopes = {which: slope(alike, which) for which in ("allocator_peak", "resident_peak")}
-        which = "resident_peak" if result.allocator_peak is None else "allocator_peak"
         rows.append(
             {
                 "net": cell.net,
@@ -272,7 +283,8 @@ def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[
                 "allocator_slope_mib": _mib(slopes["allocator_peak"]),
                 "resident_slope_mib": _mib(slopes["resident_peak"]),
                 "bound_mib": round(_bound(cell), 2),
-                "batch_in_limit": largest_batch(alike, which, limit_gib * 2**30),
+                "measure": measure,
+                "batch_in_limit": largest_batch(alike, f"{measure}_peak", limit_gib * 2**30),
                 "limit_gib": limit_gib,
                 "machine": machine() if cell.device == "cpu" else "GPU",
                 "versions": " ".join(f"{key} {value}" for key, value in result.versions.items()),
