@@ -22,6 +22,15 @@ def test_list_for_programs(zoo_command):
     assert lenet["weights"] == ["digits"]
 
 
+def test_list_tells_every_networks_total(zoo_command):
+    for line in zoo_command("list").out.splitlines()[3:]:
+        words = line.split()
+        if words:
+            assert f"{zoo.registry.get_net(words[0]).spec.published_params['total']:,}" in words
+    specs = [zoo.registry.get_net(name).spec for name in zoo.list_nets()]
+    assert all(set(spec.published_params) == {"trainable", "total"} for spec in specs)  # which test_contracts counts
+
+
 def test_list_without_a_match(zoo_command):
     said = zoo_command("list", "vgg*")
     assert said.code == 2

@@ -26,9 +26,8 @@ class _Command(typer.core.TyperCommand):
             usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
             record = parameter.get_help_record(ctx)
             if record is not None:
-                name, text = record
                 title = getattr(parameter, "rich_help_panel", None) or usual
-                panels.setdefault(title, []).append((name, text.replace("\\[", "[")))  # as typer 0.16 escapes it
+                panels.setdefault(title, []).append(record)
         for title, records in panels.items():
             if records:
                 with formatter.section(title):

@@ -45,12 +45,12 @@ def list_networks(
         typer.echo(json.dumps(rows, indent=2))
         return
     print_table(
-        ["name", "input", "parameters >", "GMACs >", "weights"],
+        ["name", "input", "all parameters >", "GMACs >", "weights"],
         [
             [
                 spec.name,
                 " x ".join(map(str, spec.input_size)),
-                f"{max(spec.published_params.values(), default=0):,}" if spec.published_params else "",
+                f"{spec.published_params['total']:,}",
                 "" if spec.gmacs is None else f"{spec.gmacs:.4g}",
                 ", ".join(bundled.names(spec.name)),
             ]

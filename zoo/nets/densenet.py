@@ -214,7 +214,7 @@ densenet264 = _published(  # table 1 of the paper; its technical report means k 
         paper=PAPER,
         input_size=(32, 32, 3),
         num_classes=10,
-        published_params={"trainable": 769_162},
+        published_params={"trainable": 769_162, "total": 793_150},
         gmacs=0.288,
         preprocessing=Preprocessing((32, 32), "crop_or_pad", mean=(0.0,) * 3, std=(1.0,) * 3),
         variants=tuple(

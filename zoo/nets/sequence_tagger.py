@@ -34,6 +34,7 @@ def _specs(options: Mapping[str, Any]) -> Any:
         paper="Graves, Schmidhuber: Framewise phoneme classification with bidirectional LSTM, 2005",
         input_size=(None, 8),
         num_classes=10,
+        published_params={"trainable": 38_666, "total": 38_666},
         inputs=_specs,
     )
 )
@@ -135,6 +136,7 @@ def _both_ways(net: Any, lengths: Any, cell: Any, hidden: int, bidirectional: bo
         paper="Le, Jaitly, Hinton: A simple way to initialize recurrent networks, arXiv:1504.00941, 2015",
         input_size=(28, 28, 1),
         num_classes=10,
+        published_params={"trainable": 81_674, "total": 81_674},
         preprocessing=Preprocessing((28, 28), "crop_or_pad", mean=(0.0,), std=(1.0,), channels=1),
     )
 )

@@ -42,7 +42,7 @@ class NetSpec:
       paper: Authors, title and year, with the identifier or address where it can be read.
       input_size: Height, width and channels of the images; for other inputs, the shape of one example.
       num_classes: Default number of classes; None for a network without a classifier.
-      published_params: Published counts with the default options: ``"trainable"``, ``"total"`` or both.
+      published_params: Counts with the default options, as published where they are: ``"trainable"`` and ``"total"``.
       gmacs: Multiply-accumulate operations of the convolutions and dense layers for one example, in 10^9.
       preprocessing: How pictures become inputs, a `zoo.data.preprocessing.Preprocessing`; None where inputs are no
         pictures.
