@@ -79,7 +79,7 @@ def conv2d(
       inputs: images [N, H, W, C], or [N, C, H, W] with data_format="NCHW".
       num_outputs: number of filters.
       kernel_size: height and width of the kernel, or one number for both.
-      stride: steps down and right, or one number for both, default 1.
+      stride: steps down and right, one number for both, or TensorFlow's four, default 1.
       padding: "SAME" (default), "VALID", a number of zeros, (height, width), or ((top, bottom), (left, right)).
       data_format: "NHWC" (default) or "NCHW".
       rate: distance between the kernel's taps, default 1; other rates need stride 1.
@@ -112,9 +112,9 @@ def conv2d(
     shape = parts.image_shape(inputs, "conv2d")
     channels = parts.channels_of(shape, axis, "conv2d")
     num_outputs = parts.integer(num_outputs, "num_outputs", "conv2d")
-    (height, width), strides = pair(kernel_size, "kernel_size", "conv2d"), pair(stride, "stride", "conv2d")
-    rates = pair(rate, "rate", "conv2d")
     layout = "NHWC" if axis == 3 else "NCHW"
+    (height, width), strides = pair(kernel_size, "kernel_size", "conv2d"), pair(stride, "stride", "conv2d", layout)
+    rates = pair(rate, "rate", "conv2d", layout)
     padding, explicit = paddings(padding, "conv2d", layout)
     _check(channels, num_outputs, strides, rates, groups)
     window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)

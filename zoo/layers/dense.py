@@ -111,8 +111,7 @@ def flatten(inputs: tf.Tensor, outputs_collections: parts.Collections = None, sc
     Raises:
       ValueError: the rank is unknown or 0.
     """
-    if not tf.is_tensor(inputs):
-        inputs = tf.convert_to_tensor(inputs)
+    inputs = scoping.dense_tensor(inputs, "flatten")
     shape = inputs.shape
     if not shape.rank:
         raise ValueError(f"flatten expects input of rank 1 or more, got shape {shape}")
@@ -174,7 +173,7 @@ def one_hot_encoding(
     Raises:
       ValueError: the labels are not integers.
     """
-    labels = tf.convert_to_tensor(labels)
+    labels = scoping.dense_tensor(labels, "one_hot_encoding")
     if not labels.dtype.is_integer:
         raise ValueError(f"one_hot_encoding takes integer labels, got {labels.dtype.name}: tf.cast them to int64")
     with parts.op_scope(scope, "OneHotEncoding", outputs_collections) as name:

@@ -46,13 +46,14 @@ def output_size(n: int | None, kernel: int, stride: int = 1, padding: str | int 
     return (n + 2 * zeros - span) // stride + 1
 
 
-def pair(value: Pair, what: str, layer: str) -> tuple[int, int]:
+def pair(value: Pair, what: str, layer: str, data_format: str | None = None) -> tuple[int, int]:
     """Reads a size for height and width.
 
     Args:
-      value: a positive integer for both, or two of them.
+      value: a positive integer for both, or two of them; with `data_format` also TensorFlow's four.
       what: the argument's name, for the message.
       layer: the layer's name, for the message.
+      data_format: "NHWC" (as None in a layer) or "NCHW": the order of four; None takes no four.
 
     Returns:
       (height, width).
@@ -63,9 +64,19 @@ def pair(value: Pair, what: str, layer: str) -> tuple[int, int]:
     if type(value) is int and value > 0:
         return value, value
     values = np.atleast_1d(np.asarray(value)) if not isinstance(value, str | bytes) else np.empty(0)
+    four = ""
+    if data_format is not None:
+        order, spatial = (
+            ("[1, height, width, 1]", slice(1, 3)) if data_format == "NHWC" else ("[1, 1, height, width]", slice(2, 4))
+        )
+        four = f", or TensorFlow's {order} for {data_format}"
+        if values.shape == (4,) and values.dtype.kind in "iu" and values.prod() == values[spatial].prod():
+            values = values[spatial]
+    elif values.shape == (4,):
+        four = f"; the shape of a filter is {what}=[height, width], and num_outputs its last number"
     if values.ndim == 1 and values.size in (1, 2) and values.dtype.kind in "iu" and (values > 0).all():
         return int(values[0]), int(values[-1])
-    raise ValueError(f"{layer}: {what} is a positive integer or two of them (height, width), got {value!r}")
+    raise ValueError(f"{layer}: {what} is a positive integer or two of them (height, width){four}, got {value!r}")
 
 
 def paddings(padding: Padding, layer: str, data_format: str) -> tuple[str, list[int]]:

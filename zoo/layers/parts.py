@@ -37,11 +37,15 @@ def float_tensor(inputs: Any, layer: str) -> tf.Tensor:
       The tensor, the same object if it is one.
 
     Raises:
+      TypeError: no dense tensor, such as a RaggedTensor.
       ValueError: its type is not floating.
     """
-    if not tf.is_tensor(inputs):
-        inputs = tf.convert_to_tensor(inputs)
+    inputs = scoping.dense_tensor(inputs, layer)
     if not inputs.dtype.is_floating:
+        if not inputs.dtype.is_integer:
+            kinds = {tf.string: "decode the files or encode the words first", tf.bool: "tf.cast them to float32"}
+            how = kinds.get(inputs.dtype, "take tf.math.real, tf.math.imag or tf.abs of them")
+            raise ValueError(f"{layer} takes floating-point inputs, got {inputs.dtype.name}: {how}")
         frame = scoping.current_frame()
         by_card = frame is not None and "preprocessing" in getattr(frame.store, "card", {})
         how = f"{PREPARE}(images)" if by_card else "tf.image.convert_image_dtype(images, tf.float32)"
@@ -61,7 +65,8 @@ def channel_axis(data_format: str | None, layer: str) -> int:
         return 3
     if data_format == "NCHW":
         return 1
-    raise ValueError(f"{layer}: data_format has to be either NCHW or NHWC, got {data_format!r}")
+    keras = {"channels_last": ": write NHWC", "channels_first": ": write NCHW"}.get(data_format, "")
+    raise ValueError(f"{layer}: data_format has to be either NCHW or NHWC, got {data_format!r}{keras}")
 
 
 def image_shape(inputs: tf.Tensor, layer: str) -> tf.TensorShape:

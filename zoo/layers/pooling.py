@@ -25,8 +25,8 @@ def max_pool2d(
 
     Args:
       inputs: images [N, H, W, C], or [N, C, H, W] with data_format="NCHW".
-      kernel_size: height and width of the window, or one number for both.
-      stride: steps down and right, or one number for both, default 2.
+      kernel_size: height and width of the window, one number for both, or TensorFlow's four ([1, 3, 3, 1]).
+      stride: steps down and right, one number for both, or TensorFlow's four, default 2.
       padding: "VALID" (default) or "SAME".
       data_format: "NHWC" (default) or "NCHW".
       outputs_collections: collections for the output.
@@ -58,8 +58,8 @@ def avg_pool2d(
 
     Args:
       inputs: images [N, H, W, C], or [N, C, H, W] with data_format="NCHW".
-      kernel_size: height and width of the window, or one number for both.
-      stride: steps down and right, or one number for both, default 2.
+      kernel_size: height and width of the window, one number for both, or TensorFlow's four ([1, 3, 3, 1]).
+      stride: steps down and right, one number for both, or TensorFlow's four, default 2.
       padding: "VALID" (default) or "SAME".
       data_format: "NHWC" (default) or "NCHW".
       outputs_collections: collections for the output.
@@ -132,7 +132,8 @@ def _pool(
     inputs = parts.float_tensor(inputs, layer)
     axis = parts.channel_axis(data_format, layer)
     shape = parts.image_shape(inputs, layer)
-    window, strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer)
+    layout = "NHWC" if axis == 3 else "NCHW"
+    window, strides = pair(kernel_size, "kernel_size", layer, layout), pair(stride, "stride", layer, layout)
     if not isinstance(padding, str):
         raise ValueError(f'{layer}: padding is "SAME" or "VALID", got {padding!r}: pad with tf.pad first')
     padding, _ = paddings(padding, layer, data_format)

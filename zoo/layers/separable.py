@@ -82,15 +82,16 @@ def separable_conv2d(
     channels = parts.channels_of(shape, axis, layer)
     depth = channels * parts.integer(depth_multiplier, "depth_multiplier", layer)
     filters = depth if num_outputs is None else parts.integer(num_outputs, "num_outputs", layer)
-    (height, width), strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer)
-    rates = pair(rate, "rate", layer)
+    layout = "NHWC" if axis == 3 else "NCHW"
+    (height, width), strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, layout)
+    rates = pair(rate, "rate", layer, layout)
     if strides[0] != strides[1]:
         raise ValueError(f"{layer}: the step down equals the step to the right, got stride={strides}: use one number")
     if rates != (1, 1) and strides != (1, 1):
         raise ValueError(
             f"{layer}: a rate other than 1 needs stride 1, got rate={rates} and stride={strides}: drop one"
         )
-    padding, explicit = paddings(padding, layer, "NHWC" if axis == 3 else "NCHW")
+    padding, explicit = paddings(padding, layer, layout)
     window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)
     check_window(shape, 1 if axis == 3 else 2, window, padding, explicit, layer)
     with scoping.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as opened:

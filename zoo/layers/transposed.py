@@ -73,7 +73,8 @@ def conv2d_transpose(
     axis = parts.channel_axis(data_format, layer)
     channels = parts.channels_of(parts.image_shape(inputs, layer), axis, layer)
     num_outputs = parts.integer(num_outputs, "num_outputs", layer)
-    kernel_sides, strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer)
+    layout = "NHWC" if axis == 3 else "NCHW"
+    kernel_sides, strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, layout)
     if not isinstance(padding, str):
         raise ValueError(f'{layer}: padding is "SAME" or "VALID", got {padding!r}: crop the output of "VALID"')
     padding, _ = paddings(padding, layer, data_format)

@@ -23,7 +23,7 @@ import tensorflow as tf
 from zoo import layers
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import register_net
-from zoo.scoping import NetSpec, arg_scope, variable_scope
+from zoo.scoping import NetSpec, arg_scope, dense_tensor, variable_scope
 
 
 @register_net(
@@ -63,7 +63,8 @@ def cifarnet(
     Raises:
         ValueError: Images that are not [N, H, W, 3] with static height and width.
     """
-    shape = tf.convert_to_tensor(images).shape
+    images = dense_tensor(images, "cifarnet")
+    shape = images.shape
     if shape.rank != 4 or shape[3] != 3 or None in shape.as_list()[1:]:
         raise ValueError(f"cifarnet takes images [N, 24, 24, 3], got shape {shape}; crop or resize the pictures first")
     if num_classes is not None and num_classes < 1:

@@ -24,7 +24,7 @@ from zoo import layers
 from zoo.data.preprocessing import PRESETS, Preprocessing
 from zoo.layers.dense_block import dense_block, norm_pool, norm_relu
 from zoo.registry import Net, register_net
-from zoo.scoping import NetSpec, arg_scope, get_variable_scope, variable_scope
+from zoo.scoping import NetSpec, arg_scope, dense_tensor, get_variable_scope, variable_scope
 
 Output = tuple[tf.Tensor, dict[str, tf.Tensor]]
 PAPER = "Huang, Liu, van der Maaten, Weinberger: Densely Connected Convolutional Networks, 2016, arXiv:1608.06993"
@@ -102,6 +102,7 @@ def densenet(
 
     Source: section 3 and table 1.
     """
+    images = dense_tensor(images, "densenet")
     _check(images, num_classes, in_channels, block_config, growth_rate, stem, compression)
     ends: dict[str, tf.Tensor] = {}
     norm: dict[str, Any] = {"decay": batch_norm_decay, "epsilon": batch_norm_epsilon, "is_training": is_training}

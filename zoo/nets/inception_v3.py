@@ -13,7 +13,7 @@ from zoo import layers
 from zoo.data.preprocessing import PRESETS
 from zoo.nets.inception_blocks import Conv, Mixed, Pool, apply_stage, average_3x3, block_8, block_17, block_35
 from zoo.registry import register_net
-from zoo.scoping import NetSpec, arg_scope, variable_scope
+from zoo.scoping import NetSpec, arg_scope, dense_tensor, variable_scope
 
 # 35 x 35 -> 17 x 17 and 17 x 17 -> 8 x 8 (figure 10).
 _REDUCE_35 = (
@@ -189,6 +189,7 @@ def inception_v3(
     if memory not in ("store", "recompute"):
         raise ValueError(f"memory must be 'store' or 'recompute'. Received: {memory!r}")
     aux_classes = num_classes if aux_logits and final_endpoint is None else None
+    images = dense_tensor(images, "inception_v3")
     _check_images(images, in_channels, 107 if aux_classes else 75)
 
     def widen(depth: int) -> int:

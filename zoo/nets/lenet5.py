@@ -25,7 +25,7 @@ from zoo import layers
 from zoo.data.arrays import white
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import register_net
-from zoo.scoping import NetSpec, arg_scope, get_variable, variable_scope
+from zoo.scoping import NetSpec, arg_scope, dense_tensor, get_variable, variable_scope
 from zoo.scoping.keras_names import activation as activation_of
 
 Output = tuple[tf.Tensor, dict[str, tf.Tensor]]
@@ -278,7 +278,7 @@ def _distances(features: tf.Tensor, num_classes: int, scope: str) -> tf.Tensor:
 
 def _prepare(images: tf.Tensor, size: int) -> tf.Tensor:
     """Checks the images, turns integers into 0..1, and gives 28 x 28 images their border for 32 x 32."""
-    images = tf.convert_to_tensor(images)
+    images = dense_tensor(images, "lenet5")
     shape = images.shape
     takes = f"images of [N, {size}, {size}, 1]" + (" or [N, 28, 28, 1]" if size == 32 else "")
     if shape.rank != 4:

@@ -15,7 +15,7 @@ from zoo import layers, rnn
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import register_net
 from zoo.rnn.checks import check_keys, check_units, dim
-from zoo.scoping import NetSpec, ScopeError, variable_scope
+from zoo.scoping import NetSpec, ScopeError, dense_tensor, variable_scope
 
 CELLS: Final = {"lstm": rnn.BasicLSTMCell, "gru": rnn.GRUCell, "rnn": rnn.BasicRNNCell}
 MERGES: Final = ("concat", "sum")
@@ -91,7 +91,7 @@ def sequence_tagger(
     if isinstance(inputs, Mapping):
         check_keys(inputs, ("sequence", "length"), "sequence_tagger")
         inputs, lengths = inputs["sequence"], inputs["length"]
-    net = tf.convert_to_tensor(inputs)
+    net = dense_tensor(inputs, "sequence_tagger")
     if net.shape.rank not in (3 if vocab_size is None else 2, None):
         wanted = "[rows, steps, width]" if vocab_size is None else "word numbers [rows, steps]"
         raise ValueError(f"sequence_tagger: sequences are {wanted}; got shape {net.shape}: add or drop an axis")
@@ -172,7 +172,7 @@ def row_classifier(
     if cell not in CELLS:
         raise ValueError(f"row_classifier: cell is one of {', '.join(CELLS)}; got {cell!r}")
     check_units(num_classes, "row_classifier: num_classes")
-    images = tf.convert_to_tensor(images)
+    images = dense_tensor(images, "row_classifier")
     if images.shape.rank != 4 or None in images.shape.as_list()[1:]:
         raise ValueError(f"row_classifier: images are [N, height, width, channels]; got {images.shape}")
     if not images.dtype.is_floating:

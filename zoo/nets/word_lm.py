@@ -22,7 +22,7 @@ from zoo import layers, rnn
 from zoo.data.text import continued_batches
 from zoo.registry import register_net
 from zoo.rnn.checks import check_keys, check_positive, check_units
-from zoo.scoping import Model, NetSpec, get_variable, variable_scope
+from zoo.scoping import Model, NetSpec, dense_tensor, get_variable, variable_scope
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _parts(inputs: Any, carry: int | None) -> tuple[Any, Any, Any]:
                 f"word_lm: inputs are word numbers, or a pair of them and a state; got {len(inputs)} parts"
             )
         inputs, state = inputs
-    tokens = tf.convert_to_tensor(inputs)
+    tokens = dense_tensor(inputs, "word_lm")
     if tokens.shape.rank not in (2, None):
         raise ValueError(f"word_lm: word numbers are [rows, steps]; got shape {tokens.shape}: add the missing axis")
     return tokens, state, first

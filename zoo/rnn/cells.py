@@ -171,7 +171,7 @@ class RNNCell:
         Raises:
           ValueError: integer inputs, unknown width, wrong structure or width of the state, batch mismatch.
         """
-        inputs = tf.convert_to_tensor(inputs)
+        inputs = scoping.dense_tensor(inputs, type(self).__name__)
         state = check_state(self, state, inputs)
         with self._enter(scope) as first:
             if first:

@@ -25,7 +25,7 @@ def embedding(ids: Any, num_words: int, width: int, name: str = "embedding") -> 
       ValueError: `ids` are no integers, or outside the table where that is known before the model runs (eagerly, or
         constants). In a compiled function a CPU stops with TensorFlow's own error, and a GPU gives zeros.
     """
-    ids = tf.convert_to_tensor(ids)
+    ids = scoping.dense_tensor(ids, "embedding")
     if not ids.dtype.is_integer:
         raise ValueError(f"word numbers are integers; got {ids.dtype.name}: pass the numbers, not one-hot rows")
     values = tf.get_static_value(ids)

@@ -56,7 +56,7 @@ def dynamic_rnn(
     Source: TF1's ``dynamic_rnn``.
     """
     check_cell(cell, "dynamic_rnn")
-    inputs = tf.convert_to_tensor(inputs)
+    inputs = scoping.dense_tensor(inputs, "dynamic_rnn")
     check_floating(inputs)
     if inputs.shape.rank != 3:
         order = "[time, batch, width]" if time_major else "[batch, time, width]"
@@ -164,7 +164,7 @@ def static_rnn(
         raise ValueError("inputs must not be empty: give at least one step")
     if any(step is None for step in inputs):
         raise ValueError(f"inputs[{[step is None for step in inputs].index(True)}] is None: give [batch, width] a step")
-    inputs = [tf.convert_to_tensor(step) for step in inputs]
+    inputs = [scoping.dense_tensor(step, "static_rnn") for step in inputs]
     for number, step in enumerate(inputs):
         same = step.shape.is_compatible_with(inputs[0].shape) and step.dtype == inputs[0].dtype
         if not same or step.shape.rank not in (2, None):
@@ -223,7 +223,7 @@ def bidirectional_dynamic_rnn(
     check_cell(cell_fw, "bidirectional_dynamic_rnn: cell_fw")
     check_cell(cell_bw, "bidirectional_dynamic_rnn: cell_bw")
     cell_fw, cell_bw = independent([cell_fw, cell_bw], "bidirectional_dynamic_rnn")
-    inputs = tf.convert_to_tensor(inputs)
+    inputs = scoping.dense_tensor(inputs, "bidirectional_dynamic_rnn")
     options = {
         "dtype": dtype,
         "parallel_iterations": parallel_iterations,

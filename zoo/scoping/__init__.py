@@ -22,6 +22,8 @@ from zoo.scoping.replicas import (
     sum_over_replicas,
     synchronized_batch_norm,
 )
+from zoo.scoping.saving import load_model
+from zoo.scoping.specs import dense_tensor
 from zoo.scoping.variables import (
     AUTO_REUSE,
     add_to_collection,
@@ -54,6 +56,7 @@ __all__ = [
     "check_options",
     "current_arg_scope",
     "current_frame",
+    "dense_tensor",
     "describe",
     "description_of",
     "drawn_once",

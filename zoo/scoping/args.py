@@ -38,6 +38,37 @@ _NAMES: Final = "_arg_scope_names"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+# What TensorFlow and Keras call an argument -> what it may be called here.
+_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
+    "input": ("inputs", "x"),
+    "x": ("inputs",),
+    "value": ("inputs",),
+    "filters": ("num_outputs",),
+    "units": ("num_outputs",),
+    "ksize": ("kernel_size",),
+    "pool_size": ("kernel_size",),
+    "strides": ("stride",),
+    "dilations": ("rate",),
+    "dilation_rate": ("rate",),
+    "activation": ("activation_fn",),
+    "kernel_initializer": ("weights_initializer",),
+    "kernel_regularizer": ("weights_regularizer",),
+    "bias_initializer": ("biases_initializer",),
+    "bias_regularizer": ("biases_regularizer",),
+    "training": ("is_training",),
+    "momentum": ("decay",),
+    "keepdims": ("keep_dims",),
+    "name": ("scope",),
+}
+# Arguments of theirs without a counterpart -> what to write.
+_INSTEAD: Final = {
+    "use_cudnn_on_gpu": "leave it out: TensorFlow chooses the kernel",
+    "use_bias": "write biases_initializer=None for a layer without biases",
+    "filter": "write num_outputs and kernel_size; the layer makes the kernel",
+    "rate": "write keep_prob, which is 1 - rate",
+}
+
+
 class _Names:
     """The argument names of a decorated function, read once from its signature."""
 
@@ -54,6 +85,13 @@ class _Names:
 
     def accepts(self, name: str) -> bool:
         return self.accepts_any or name in self.known
+
+    def refusal(self, function: Callable[..., Any], name: str) -> str:
+        """Words that the function has no argument of that name, and what to write."""
+        called = next((mine for mine in _ELSEWHERE.get(name, ()) if mine in self.known), None)
+        near = difflib.get_close_matches(name, self.known, n=3, cutoff=0.5) or sorted(self.known)
+        advice = f"write {called}" if called else _INSTEAD.get(name, f"use one of {', '.join(near)}")
+        return f"{getattr(function, '__qualname__', repr(function))} has no argument {name!r}: {advice}"
 
 
 def add_arg_scope(function: Function, *, shares: Callable[..., Any] | None = None) -> Function:
@@ -85,7 +123,13 @@ def add_arg_scope(function: Function, *, shares: Callable[..., Any] | None = Non
             for name, value in defaults.items():
                 if name not in kwargs and name not in given and accepts(name):
                     kwargs[name] = value
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            unknown = next((name for name in kwargs if not accepts(name)), None)
+            if unknown is None:
+                raise
+            raise TypeError(names.refusal(function, unknown)) from None
 
     setattr(scoped, _KEY, key)
     setattr(scoped, _NAMES, names)
@@ -166,9 +210,7 @@ def _check_names(op: Any, arguments: Mapping[str, Any]) -> None:
     names: _Names = getattr(_target(op), _NAMES)
     for name in arguments:
         if not names.accepts(name):
-            near = difflib.get_close_matches(name, names.known, n=3, cutoff=0.5) or sorted(names.known)
-            function = getattr(_target(op), "__qualname__", repr(op))
-            raise TypeError(f"{function} has no argument {name!r}: use one of {', '.join(near)}")
+            raise TypeError(names.refusal(_target(op), name))
 
 
 class arg_scope(contextlib.ContextDecorator):  # noqa: N801 (TF-Slim's name)

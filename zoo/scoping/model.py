@@ -23,7 +23,7 @@ from zoo.scoping.losses import check_loss, makers_of
 from zoo.scoping.net_spec import NetSpec, description_of
 from zoo.scoping.replicas import replicas
 from zoo.scoping.saving import SavingMixin
-from zoo.scoping.specs import as_specs, spec_of
+from zoo.scoping.specs import as_specs, check_dense, dense_tensor, spec_of
 from zoo.scoping.summary import summary_text
 from zoo.scoping.variables import collections_of
 
@@ -104,6 +104,8 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs the network; the first call builds the model from the input's shapes and types."""
+        if not isinstance(inputs, tf.Tensor):
+            check_dense(inputs, self.name)
         if not self.built:
             self._build_from(tf.nest.map_structure(spec_of, inputs))
         return super().__call__(inputs, *args, **kwargs)
@@ -275,7 +277,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
 
     def _in_compute_dtype(self, inputs: Any) -> Any:
         def cast(x: Any) -> Any:
-            x = tf.convert_to_tensor(x) if not hasattr(x, "dtype") or not tf.is_tensor(x) else x
+            x = dense_tensor(x, self.name)
             return tf.cast(x, self.compute_dtype) if x.dtype.is_floating and x.dtype.name != self.compute_dtype else x
 
         return tf.nest.map_structure(cast, inputs)
@@ -346,7 +348,8 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         return [*self.variables_in(name), *added]
 
     def _ready(self, inputs: Any) -> Any:
-        inputs = tf.nest.map_structure(lambda x: x if tf.is_tensor(x) else tf.convert_to_tensor(x), inputs)
+        check_dense(inputs, self.name)
+        inputs = tf.nest.map_structure(lambda x: dense_tensor(x, self.name), inputs)
         if not self.built:
             self._build_from(tf.nest.map_structure(spec_of, inputs))
         self.check_once(inputs)

@@ -2,10 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
+
+
+def dense_tensor(value: Any, where: str) -> Any:
+    """Returns what a layer or network is given as one dense tensor.
+
+    Args:
+      value: A tensor or variable (returned as it is), an array, or numbers in lists.
+      where: Who takes it, for the message.
+
+    Raises:
+      TypeError: Anything else; the message says what to write.
+    """
+    if isinstance(value, (tf.Tensor, tf.Variable)):
+        return value
+    how = _how_to_make_dense(value)
+    if how:
+        raise TypeError(f"{where} takes a dense tensor, got {how}")
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        kind = type(value).__name__
+        unlike = isinstance(value, (list, tuple, np.ndarray))
+        how = "rows of different lengths or types: pad and stack them to one array" if unlike else f"a {kind}"
+        raise TypeError(f"{where} takes a dense tensor, an array or lists of numbers, got {how}") from error
+
+
+def check_dense(values: Any, where: str) -> None:
+    """Refuses, in a structure of a model's inputs, whatever is no dense tensor or array (TypeError)."""
+    for value in tf.nest.flatten(values):
+        if isinstance(value, (tf.Tensor, tf.Variable, keras.KerasTensor, tf.TensorSpec)):
+            continue
+        if isinstance(value, np.ndarray) and value.dtype != object:
+            continue
+        if isinstance(value, (int, float, bool)):
+            raise TypeError(
+                f"{where} takes tensors or arrays, got the number {value!r} in a list: np.asarray makes one"
+            )
+        dense_tensor(value, where)
+
+
+def _how_to_make_dense(value: Any) -> str:
+    """What a value is, and how it becomes a tensor; "" where it may be one."""
+    if value is None:
+        return "None"
+    if isinstance(value, (str, bytes)):
+        return f"the text {value!r}: read the file or encode the words first"
+    if isinstance(value, tf.RaggedTensor):
+        return (
+            f"a RaggedTensor of shape {value.shape}: pad it with value.to_tensor(), and give recurrent loops its "
+            "lengths as sequence_length=value.row_lengths()"
+        )
+    if isinstance(value, tf.SparseTensor):
+        return f"a SparseTensor of shape {value.shape}: tf.sparse.to_dense makes one"
+    if isinstance(value, tf.IndexedSlices):
+        return "IndexedSlices: tf.convert_to_tensor makes one"
+    if isinstance(value, keras.KerasTensor):
+        return "a symbolic Keras input: make a model of the network, zoo.Model(network)(inputs)"
+    if isinstance(value, tf.data.Dataset):
+        return "a dataset: take its batches one by one, or give it to fit, evaluate or predict"
+    if isinstance(value, Mapping):
+        return f"a dict of {', '.join(map(repr, value)) or 'nothing'}: give the one tensor"
+    return ""
 
 
 def spec_of(x: Any) -> tf.TensorSpec:
