@@ -22,7 +22,6 @@ from zoo.scoping.replicas import (
     sum_over_replicas,
     synchronized_batch_norm,
 )
-from zoo.scoping.saving import load_model
 from zoo.scoping.specs import dense_tensor
 from zoo.scoping.variables import (
     AUTO_REUSE,
