@@ -2,6 +2,7 @@
 
 import json
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
@@ -70,3 +71,12 @@ def test_refuses(zoo_command, tmp_path):
     assert "none of the weight formats zoo reads" in said.err
     path = save_tf1(VALUES, tmp_path / "model.ckpt")
     assert "matches 'x*'" in zoo_command("weights", "inspect", path, "--pattern", "x*").err
+
+
+def test_hdf5_that_leads_to_other_files_is_not_followed(zoo_command, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret words.......")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("d", shape=(16,), dtype="u1", external=[(str(tmp_path / "secret"), 0, 16)])
+    said = zoo_command("weights", "inspect", tmp_path / "a.h5", "--json")
+    assert (said.code, said.out) == (2, "")
+    assert "a.h5: d keeps its data in another file, which zoo does not open" in said.err

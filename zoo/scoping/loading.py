@@ -229,9 +229,12 @@ def _within(content: H5Content) -> Iterator[None]:
 
 
 def _declared(initial: Any) -> int:
-    """Bytes of a variable from its initializer, which is traced and not run."""
-    if callable(initial):
+    """Bytes of a variable, from the Keras variable that its initializer belongs to, or the initializer traced."""
+    cells = [cell.cell_contents for cell in getattr(initial, "__closure__", None) or ()]
+    owner = next((item for item in cells if isinstance(item, keras.Variable)), None)
+    if owner is None and callable(initial):
         with tf.__internal__.FuncGraph("zoo_sizes").as_default():
-            initial = initial()
-    shape, dtype = getattr(initial, "shape", ()), getattr(initial, "dtype", None)
+            owner = initial()
+    owner = initial if owner is None else owner
+    shape, dtype = getattr(owner, "shape", ()), getattr(owner, "dtype", None)
     return math.prod(n or 0 for n in tuple(shape)) * (tf.as_dtype(dtype).size if dtype is not None else 8)

@@ -82,8 +82,10 @@ class TF1Checkpoint(Mapping[str, np.ndarray]):
 
     def _compare_with_files(self) -> None:
         """Refuses tensors that are larger than the files that hold them, before one is read."""
-        stem, limit = glob.escape(self.path), files.current_limits()
-        shards = glob.glob(f"{stem}.data-?????-of-?????") if self.format == "v2" else glob.glob(self.path)
+        limit, shards = files.current_limits(), [self.path]
+        if not os.path.isfile(self.path):
+            v2 = self.format == "v2"
+            shards = glob.glob(f"{glob.escape(self.path)}.data-?????-of-?????" if v2 else self.path)
         held = sum(os.path.getsize(shard) for shard in shards)
         numeric = {name: dtype.itemsize for name, dtype in self.dtypes.items() if dtype.kind != "O"}
         sizes = {name: math.prod(self.shapes[name]) * itemsize for name, itemsize in numeric.items()}
