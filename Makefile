@@ -1,10 +1,14 @@
-# make demo | test | lint | types. The first run makes .venv; later runs reuse it.
+# make demo | test | lint | types | wheel | test-lowest | test-newest. The first run makes .venv; later runs reuse it.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: demo test test-slow lint types clean
+# For test-lowest and test-newest: the oldest and the newest Python that zoo runs on.
+OLDEST_PYTHON ?= python3.10
+NEWEST_PYTHON ?= python3.13
+
+.PHONY: demo test test-slow test-lowest test-newest wheel lint types clean
 
 demo: $(READY)
 	rm -rf runs/demo
@@ -15,6 +19,29 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+
+# The quick tests on the lowest release of every dependency that pyproject.toml allows, and on the newest.
+test-lowest test-newest: build/uv/bin/uv
+	rm -rf build/$@
+	build/uv/bin/uv venv --quiet --python $(if $(filter test-lowest,$@),$(OLDEST_PYTHON),$(NEWEST_PYTHON)) build/$@
+	build/uv/bin/uv pip install --quiet --python build/$@/bin/python -e '.[dev]' \
+	  --resolution $(if $(filter test-lowest,$@),lowest-direct,highest)
+	build/uv/bin/uv pip list --quiet --python build/$@/bin/python
+	build/$@/bin/python -m pytest -n 2 --dist loadfile
+
+build/uv/bin/uv:
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+# The built wheel in an environment that has nothing else, run from an empty folder.
+wheel: $(READY)
+	rm -rf build/wheel build/empty build/there
+	mkdir -p build/there
+	$(BIN)/python -m build --wheel --no-isolation --outdir build/wheel >/dev/null
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check build/wheel/*.whl
+	cd build/there && ../empty/bin/zoo --help >/dev/null && ../empty/bin/zoo list && \
+	  ../empty/bin/python -I $(CURDIR)/.ci/wheel.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""README and docs: all their Python runs, page by page and in order; what it prints is compared, commands are parsed."""
+"""README and docs: all Python of a page runs, in order; what it prints is compared, and commands are parsed."""
 
 import contextlib
 import io
