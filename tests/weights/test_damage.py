@@ -22,6 +22,7 @@ from weights.fixtures import write_legacy_h5, write_tfjs
 
 import zoo
 from zoo.rnn.tf1_names import read_checkpoint as read_recurrent
+from zoo.training import write_checkpoint
 from zoo.weights import open_weights, save_tf1
 from zoo.weights.cards import Card
 from zoo.weights.download import FetchError, unpack
@@ -88,6 +89,22 @@ def make_zoo(folder):
     return folder / "net.keras"
 
 
+def make_old_model(folder):
+    model = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Conv2D(2, 3), keras.layers.Flatten()])
+    model.save(folder / "old_model.h5")
+    return folder / "old_model.h5"
+
+
+def make_zoo_weights(folder):
+    zoo.Model(network, input_shape=(3,), seed=1).save_weights(folder / "net.weights.h5")
+    return folder / "net.weights.h5"
+
+
+def make_checkpoint(folder):
+    state = {"config": {"model": {"network": "nets.n", "options": {"num_classes": 4}}}, "step": 3, "card": {}}
+    return write_checkpoint(folder / "model.ckpt-3", {f"model/{name}": array for name, array in ARRAYS.items()}, state)
+
+
 def make_safetensors(folder):
     write_safetensors(ARRAYS, folder / "a.safetensors", {"net": "n", "preprocessing": {"size": [8, 8]}})
     return folder / "a.safetensors"
@@ -142,6 +159,14 @@ READERS = {
     "weights_h5": Reader(lambda f: make_plain(f, "m.weights.h5"), deep_read, slow_examples=150, quick_examples=2),
     "legacy_h5": Reader(make_h5, deep_read, slow_examples=150, quick_examples=2),
     "load_model": Reader(make_zoo, zoo.load_model, slow_examples=100, quick_examples=2),
+    "load_old_model": Reader(make_old_model, zoo.load_model, slow_examples=100, quick_examples=1),
+    "load_weights": Reader(
+        make_zoo_weights,
+        lambda path: zoo.Model(network, input_shape=(3,)).load_weights(path),
+        slow_examples=100,
+        quick_examples=1,
+    ),
+    "training_checkpoint": Reader(make_checkpoint, deep_read),
     "safetensors": Reader(make_safetensors, deep_read),
     "card": Reader(make_card, deep_read, lambda path: [path.with_suffix(".json")]),
     "tf1": Reader(make_tf1, deep_read, checkpoint_files),
