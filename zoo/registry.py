@@ -102,12 +102,14 @@ class Net:
         return named | dict.fromkeys(_BUILDER_OPTIONS)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raises ValueError, naming the nearest, for an option that the network does not have."""
-        parameters = inspect.signature(self.network).parameters.values()
+        """Raises ValueError for an option that the network does not have, naming the nearest, or of another type."""
+        parameters = inspect.signature(self.network).parameters
         known = self.options()
-        for option in options:
-            if option not in known and not any(p.kind == p.VAR_KEYWORD for p in parameters):
+        for option, value in options.items():
+            if option not in known and not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
                 raise ValueError(_unknown(f"{self.spec.name} has no option", option, known, "its options are"))
+            if option in parameters and (wanted := _misfit(parameters[option].annotation, value)):
+                raise ValueError(f"{self.spec.name} takes {option} as {wanted}. Received: {value!r}")
 
     def _build(self, *args: Any, **options: Any) -> Model:
         positional = dict(zip(self.options(), args, strict=False))
@@ -214,6 +216,27 @@ def _import_nets() -> None:
     nets = import_module("zoo.nets")
     for module in pkgutil.iter_modules(nets.__path__, "zoo.nets."):
         import_module(module.name)
+
+
+_PLAIN: dict[str, tuple[Any, str]] = {
+    "int": (numbers.Integral, "a whole number"),
+    "float": (numbers.Real, "a number"),
+    "bool": (bool, "True or False"),
+    "str": (str, "a text"),
+    "None": (type(None), "None"),
+}
+
+
+def _misfit(annotation: Any, value: Any) -> str:
+    """What an option must be when a plain value is of another type; "" for what fits, and for tensors and objects."""
+    names = (annotation.__name__ if isinstance(annotation, type) else str(annotation)).split(" | ")
+    if names[0].endswith("Sequence[int]"):
+        fits = isinstance(value, list | tuple) and not any(_misfit("int", item) for item in value)
+        return "" if fits or not isinstance(value, str | int | float | list | tuple) else "whole numbers, as (6, 12)"
+    if not set(names) <= _PLAIN.keys() or not isinstance(value, str | int | float | list | tuple | dict | None):
+        return ""
+    kinds = [_PLAIN[name][0] for name in names if name == "bool" or not isinstance(value, bool)]
+    return "" if isinstance(value, tuple(kinds)) else " or ".join(_PLAIN[name][1] for name in names)
 
 
 def _place(network: Network) -> str:
