@@ -95,3 +95,20 @@ def test_lenet5_is_listed_and_public():
     assert "lenet5" in zoo.list_nets("le*")
     assert zoo.lenet5 is get_net("lenet5")
     assert zoo.lenet5.__doc__ == zoo.lenet5.network.__doc__
+
+
+@pytest.mark.parametrize("name", zoo.list_nets())
+def test_options_of_keras_applications_are_answered(name):
+    net = get_net(name)
+    headless = net.spec.headless
+    said = ", ".join(f"{key}={value!r}" for key, value in headless.items()) if headless else "has a classifier always"
+    for option, answer in {
+        "include_top": said,
+        "classes": "write num_classes" if "num_classes" in net.options() else "no option 'classes'",
+        "pooling": r"model\.bottleneck",
+        "input_tensor": rf"zoo\.{name}\(\.\.\.\)\(inputs\)",
+        "classifier_activation": "networks return logits",
+    }.items():
+        if option not in net.options():
+            with pytest.raises(ValueError, match=f"{name} has no option '{option}'.*{answer}|no option 'classes'"):
+                net(**{option: False})

@@ -107,9 +107,25 @@ class Net:
         known = self.options()
         for option, value in options.items():
             if option not in known and not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
+                advice = self._instead(option, known)
+                if advice:
+                    raise ValueError(f"{self.spec.name} has no option {option!r}: {advice}.")
                 raise ValueError(_unknown(f"{self.spec.name} has no option", option, known, "its options are"))
             if option in parameters and (wanted := _misfit(parameters[option].annotation, value)):
                 raise ValueError(f"{self.spec.name} takes {option} as {wanted}. Received: {value!r}")
+
+    def _instead(self, option: str, known: Mapping[str, Any]) -> str:
+        """What to write for an option that Keras' applications have; "" for any other."""
+        headless = ", ".join(f"{name}={value!r}" for name, value in (self.spec.headless or {}).items())
+        return {
+            "include_top": f"{headless} leaves the classifier out"
+            if headless
+            else "the network has a classifier always",
+            "classes": "write num_classes" if "num_classes" in known else "",
+            "pooling": "model.bottleneck(images) gives the pooled features",
+            "input_tensor": f"build the model and call it: zoo.{self.spec.name}(...)(inputs)",
+            "classifier_activation": "networks return logits; tf.nn.softmax makes probabilities of them",
+        }.get(option, "")
 
     def _build(self, *args: Any, **options: Any) -> Model:
         positional = dict(zip(self.options(), args, strict=False))

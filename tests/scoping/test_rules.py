@@ -1,5 +1,8 @@
 """TF1's rules of `get_variable` and `variable_scope`, the same in a model, a `tf.function`, a store and a graph."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -571,3 +574,17 @@ def test_no_regularizer_disables_the_scopes():
 
     model = zoo.Model(network, input_shape=(3,))
     assert float(tf.add_n(model.losses)) == 2.0
+
+
+def test_a_name_asked_for_twice_in_a_later_run_only_has_both_places():
+    def network(inputs, *, is_training=False):
+        weights = zoo.get_variable("w", [3, 2])
+        if not is_training:
+            zoo.get_variable("w", [3, 2])
+        return inputs @ weights
+
+    first = network.__code__.co_firstlineno + 1
+    model = zoo.Model(network, input_shape=(3,))  # is built with is_training=True
+    here = re.escape(f"{Path(__file__).name}:")
+    with pytest.raises(zoo.ScopeError, match=rf"made at .*{here}{first} and is asked for again at .*{here}{first + 2}"):
+        model(tf.ones([1, 3]))

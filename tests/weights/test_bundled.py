@@ -33,8 +33,33 @@ def test_every_card_is_complete(path):
 
 
 def test_unknown_weights_are_refused():
-    with pytest.raises(ValueError, match="lenet5 has no weights 'imagenet'; those that come with zoo are: 'digits'"):
+    with pytest.raises(ValueError, match=r"lenet5 has no weights 'imagenet'\. Those that come with zoo are: 'digits'"):
         zoo.lenet5(weights="imagenet")
+
+
+def test_a_folder_of_that_name_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "train-images.gz").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"lenet5 has no weights 'mnist'\..*There is a folder of that name here, but no"
+    ):
+        zoo.lenet5(weights="mnist")
+    (tmp_path / "digits").mkdir()  # a name that there is comes first
+    assert zoo.lenet5(weights="digits").card["recipe"]
+
+
+@pytest.mark.parametrize("weights", [True, False, 1, 3.5, ["digits"]])
+def test_weights_that_are_no_name(weights):
+    with pytest.raises(
+        ValueError, match=r"lenet5: weights is the name.*got .*that come with zoo are: 'digits'; publish"
+    ):
+        zoo.lenet5(weights=weights)
+
+
+def test_published_names_are_told():
+    with pytest.raises(ValueError, match="published ones: 'keras', 'keras_notop', 'slim', 'torchvision'"):
+        zoo.inception_v3(weights=True)
 
 
 def test_weights_of_other_options_do_not_fit():

@@ -37,6 +37,9 @@ class Store(Protocol):
     def lookup(self, name: str) -> tf.Variable | None:
         """Returns the variable of that full name, or None."""
 
+    def place_of(self, name: str) -> str:
+        """Returns where the variable of that full name was made, as `file:line`."""
+
     def create(self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any) -> Any:
         """Makes the variable `name` and returns it."""
 

@@ -40,6 +40,7 @@ class _Book:
     scopes: dict[str, Scope] = field(default_factory=dict)
     weights: dict[str, keras.Variable] = field(default_factory=dict)
     raw: dict[str, tf.Variable] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)  # where each was made, as `file:line`
     collections: dict[str, list[tf.Variable]] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     building: bool = False
@@ -148,6 +149,10 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """Returns the `tf.Variable` of that full name, or None."""
         return self.book.raw.get(name)
 
+    def place_of(self, name: str) -> str:
+        """Returns where the variable of that full name was made when the model was built, as `file:line`."""
+        return self.book.places[name]
+
     def create(
         self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
     ) -> tf.Variable:
@@ -158,6 +163,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
                 f"is_training=True), and is "
                 f"asked for at {how['where']}. Make the same variables in training and in inference."
             )
+        self.book.places[name] = how["where"]
         scope, _, leaf = name.rpartition("/")
         trainable = how["trainable"] is not False
         owner = self._scope(scope)

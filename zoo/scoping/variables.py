@@ -109,7 +109,8 @@ def get_variable(
         if found is not None:
             frame.check_reuse(full, scope.reuse)
             check_match(full, found, shape, dtype)
-            frame.seen.setdefault(full, "an earlier line")
+            if full not in frame.seen:  # looking for the line that asks would take longer than all else here
+                frame.seen[full] = frame.store.place_of(full)
             return found
     initializer, regularizer = _by_keras_names(name, shape, initializer, regularizer)
     if kwargs.get("custom_getter") is not None:
@@ -204,6 +205,7 @@ class variable_store:  # noqa: N801 - used like a function
     def __init__(self, seed: int | None = None) -> None:
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.variables: dict[str, tf.Variable] = {}
+        self._places: dict[str, str] = {}
         self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._frame = Frame(self)
         self._generator = tf.random.Generator.from_seed(self.seed)
@@ -226,10 +228,15 @@ class variable_store:  # noqa: N801 - used like a function
         """Returns the variable of that full name, or None."""
         return self.variables.get(name)
 
+    def place_of(self, name: str) -> str:
+        """Returns where the variable of that full name was made, as `file:line`."""
+        return self._places.get(name, "another store")
+
     def create(
         self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
     ) -> tf.Variable:
         """Makes a `tf.Variable` of that full name."""
+        self._places[name] = how["where"]
         trainable = how["trainable"] is not False
         with tf.init_scope(), tf.compat.v1.name_scope(None):
             variable = tf.Variable(

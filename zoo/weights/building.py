@@ -13,6 +13,7 @@ from zoo.weights import bundled
 from zoo.weights.cards import Card
 from zoo.weights.files import WeightFile
 from zoo.weights.loading import Report, load, open_source
+from zoo.weights.sources import list_sources
 
 
 def open_for(
@@ -34,17 +35,21 @@ def open_for(
         ValueError: No weights are called so, or the file is damaged or of an unknown format.
     """
     net = spec.name
+    if isinstance(weights, bool) or not isinstance(weights, str | os.PathLike | WeightFile):
+        raise ValueError(
+            f"{net}: weights is the name of trained weights, a path, or None for new weights; got {weights!r}. "
+            + _what_there_is(net)
+        )
     if isinstance(weights, str) and weights in bundled.names(net):
         made_with = bundled.card(net, weights).get("options", {})
         return None, {**made_with, **given}
     try:
         file = weights if isinstance(weights, WeightFile) else open_source(weights, net)
     except FileNotFoundError as error:
-        come_with = ", ".join(map(repr, bundled.names(net))) or "none"
-        raise ValueError(
-            f"{net} has no weights {str(weights)!r}; those that come with zoo are: {come_with}. It is no "
-            "published name (`zoo weights list`) and no file either."
-        ) from error
+        at = "It is no published name (`zoo weights list`) and no file either."
+        if os.path.isdir(str(weights)):
+            at = f"There is a folder of that name here, but no weights in it ({error})."
+        raise ValueError(f"{net} has no weights {str(weights)!r}. {_what_there_is(net)} {at}") from error
     file, card = dataclasses.replace(file, parts=spec.parts(given)), file.card(net)
     needs = {
         "aux_logits": file.has_aux,
@@ -56,6 +61,13 @@ def open_for(
     made_with = card.more.get("options", {}) if file.own_card is not None and card.net == net else {}
     options = {**needs, **{key: value for key, value in made_with.items() if key in known}, **given}
     return dataclasses.replace(file, parts=spec.parts(options)), options
+
+
+def _what_there_is(net: str) -> str:
+    """Words the weights that can be asked for by name."""
+    come_with = ", ".join(map(repr, bundled.names(net))) or "none"
+    published = ", ".join(repr(source.name.partition(".")[2]) for source in list_sources(f"{net}.*")) or "none"
+    return f"Those that come with zoo are: {come_with}; published ones: {published}."
 
 
 def input_shape(file: WeightFile | None) -> tuple[int, int, int] | None:

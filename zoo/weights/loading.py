@@ -175,7 +175,7 @@ def open_source(source: str | os.PathLike[str], net: str = "") -> WeightFile:
     from zoo.weights.download import fetch
     from zoo.weights.sources import find_source
 
-    published = None if os.path.exists(source) else find_source(os.fspath(source), net)
+    published = None if os.path.isfile(source) else find_source(os.fspath(source), net)  # "./imagenet" is a folder
     if published is None:
         return open_weights(source)
     file = open_weights(fetch(published.name))
