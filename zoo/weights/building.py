@@ -45,7 +45,9 @@ def open_for(
         return None, {**made_with, **given}
     try:
         file = weights if isinstance(weights, WeightFile) else open_source(weights, net)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ValueError) as error:
+        if isinstance(error, ValueError) and not (os.path.isdir(str(weights)) and os.sep not in str(weights)):
+            raise  # a path was meant, and says what is wrong with it
         at = "It is no published name (`zoo weights list`) and no file either."
         if os.path.isdir(str(weights)):
             at = f"There is a folder of that name here, but no weights in it ({error})."
