@@ -243,8 +243,8 @@ def change_bytes(draw, data):
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(data) - 1)))
         kind = draw(st.sampled_from(["flip", "cut", "insert", "repeat", "large", "zeros"]))
-        if kind == "flip" and data:
-            data[at] ^= draw(st.integers(1, 255))
+        if kind == "flip":
+            data[at : at + 1] = bytes(byte ^ draw(st.integers(1, 255)) for byte in data[at : at + 1])
         elif kind == "cut":
             del data[at:]
         elif kind == "insert":
@@ -333,6 +333,6 @@ def test_a_damaged_file_is_read_or_refused_by_name(name, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_many_damaged_files_are_read_or_refused_by_name(name, tmp_path):
-    outcomes = try_reader(name, tmp_path, 1000)
+    outcomes = try_reader(name, tmp_path, 300)
     print(f"\n{name}: {outcomes['value']} read, {outcomes['error']} refused")
-    assert sum(outcomes.values()) >= 500
+    assert sum(outcomes.values()) >= 300

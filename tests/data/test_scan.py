@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import shutil
 
@@ -254,6 +255,16 @@ def test_row_27_order_and_fingerprint_do_not_depend_on_the_disk_or_the_path(two,
     assert again.fingerprint == first.fingerprint and again.labels == first.labels
     (other / "a/0.png").write_bytes(png(77))
     assert scan_images(other).fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("change", [{"name": "b/0.png"}, {"label": "b"}, {"subset": "test"}, {"sha256": "0" * 64}])
+def test_the_fingerprint_covers_name_label_subset_and_content(two, change):
+    scan = scan_images(two)
+    first, *rest = scan.pictures
+    changed = dataclasses.replace(scan, pictures=[dataclasses.replace(first, **change), *rest])
+    assert changed.fingerprint != scan.fingerprint
+    moved = dataclasses.replace(scan, root="/b", pictures=[dataclasses.replace(first, path="/b/0.png"), *rest])
+    assert moved.fingerprint == scan.fingerprint
 
 
 def test_row_29_labels_come_from_training(tmp_path):

@@ -1,4 +1,5 @@
 import json
+import os
 from collections import Counter
 
 import numpy as np
@@ -137,6 +138,21 @@ def test_a_saved_split_comes_back(tmp_path):
         (tmp_path / "split.json").write_text(broken)
         with pytest.raises(ValueError, match="not a saved split"):
             Split.load(tmp_path / "split.json")
+
+
+def test_a_split_that_cannot_be_saved_leaves_the_old_one(tmp_path, monkeypatch):
+    """Every old picture's place is in that file: it is replaced whole or not at all."""
+    old, new = deal({"a": 5, "b": 2}), deal({"a": 50, "b": 20})
+    old.save(tmp_path / "split.json")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            new.save(tmp_path / "split.json")
+    assert Split.load(tmp_path / "split.json") == old
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.data import augment
-from zoo.data.stream import Stream, array_stream, as_stream, permutation
+from zoo.data.stream import Stream, array_stream, as_stream, permutation, prepare_picture
 
 X = np.arange(23, dtype=np.float32)
 Y = np.arange(23)
@@ -42,6 +42,22 @@ def test_augmentation_is_repeated_exactly_after_a_restart():
     whole = list(stream(2).as_numpy_iterator())
     rest = list(stream(2, skip=2).as_numpy_iterator())
     assert all(np.array_equal(a, b) for a, b in zip(whole[2:], rest, strict=True))
+
+
+def test_every_batch_and_picture_has_a_seed_of_its_own():
+    def seeds_of(seed, epoch):
+        def augment(images, pair):
+            return tf.tile(pair[None], [len(images), 1])
+
+        stream = array_stream(np.zeros((12, 2), np.int32), batch_size=3, seed=seed, augment=augment)
+        return [tuple(batch[0].tolist()) for batch in stream(epoch).as_numpy_iterator()]
+
+    found = [pair for seed in (0, 1) for epoch in (0, 1) for pair in seeds_of(seed, epoch)]
+    assert len(set(found)) == len(found) == 16
+    assert seeds_of(0, 1) == seeds_of(0, 1)
+    places = [(epoch, number) for epoch in (0, 1) for number in range(4)]
+    pairs = [prepare_picture(lambda image, pair: pair, tf.zeros([1, 1, 3]), 0, *place) for place in places]
+    assert len({tuple(pair.numpy()) for pair in pairs}) == 8
 
 
 def test_repeat_gives_exactly_n_epochs_and_no_batch_spans_two():

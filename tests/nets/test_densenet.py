@@ -41,6 +41,16 @@ def test_published_counts(name, options, wanted):
     assert {key: found[key] for key in wanted} == dict(wanted)
 
 
+@pytest.mark.parametrize("memory", LEVELS)
+def test_every_kernel_is_decayed_once_at_every_memory_level(memory):
+    model = zoo.create("densenet_cifar", **SMALL, memory=memory, weight_decay=0.5)
+    kernels = [np.asarray(model.variable(name)) for name in model.variable_names if name.endswith("/weights")]
+    assert len(model.losses) == len(kernels) == 10
+    wanted = [0.25 * float(np.square(kernel).sum()) for kernel in kernels]  # 0.5 / 2 of the sum of squares
+    assert sorted(map(float, model.losses)) == pytest.approx(sorted(wanted), rel=1e-5)
+    assert not zoo.create("densenet_cifar", **SMALL, memory=memory, weight_decay=0.0).losses
+
+
 def test_densenet121_has_the_slim_checkpoint_s_names():
     found, names = counts("densenet121", {})
     assert found == {"trainable": 7_978_856, "total": 8_062_504}

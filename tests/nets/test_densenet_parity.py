@@ -1,15 +1,16 @@
 """DenseNets of other libraries on the same weights."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
+from keras.src.applications.densenet import DenseNet
 from safetensors.numpy import save_file
 
 import zoo
 from zoo.data.preprocessing import IMAGENET_MEAN, PRESETS
 from zoo.weights.tf1 import save_tf1
-
-pytestmark = pytest.mark.slow
 
 SIZE = 64
 
@@ -24,17 +25,28 @@ def shake(arrays, random):
     ]
 
 
-@pytest.mark.parametrize("net", ["densenet121", "densenet169", "densenet201"])
-def test_keras_applications(net, tmp_path):
+SMALL = {"block_config": (1, 2, 1, 1), "num_classes": 7}
+
+
+@pytest.mark.parametrize(
+    ("net", "options"),
+    [
+        ("densenet121", SMALL),  # the quick one: Keras' own code with fewer layers
+        *(pytest.param(net, {}, marks=pytest.mark.slow) for net in ("densenet121", "densenet169", "densenet201")),
+    ],
+)
+def test_keras_applications(net, options, tmp_path):
     keras.utils.set_random_seed(0)
     make = getattr(keras.applications, net.replace("densenet", "DenseNet"))
+    if options:
+        make = functools.partial(DenseNet, list(options["block_config"]), classes=options["num_classes"])
     theirs = make(weights=None, input_shape=(SIZE, SIZE, 3), classifier_activation=None)
     random = np.random.default_rng(0)
     for layer in theirs.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.set_weights(shake([(w.name, w) for w in layer.weights], random))
     theirs.save_weights(tmp_path / "theirs.weights.h5")
-    ours = zoo.create(net, input_shape=(SIZE, SIZE, 3), weights=tmp_path / "theirs.weights.h5")
+    ours = zoo.create(net, input_shape=(SIZE, SIZE, 3), weights=tmp_path / "theirs.weights.h5", **options)
     assert ours.options["batch_norm_epsilon"] == 1.001e-5
     assert ours.card["preprocessing"]["mean"] == list(IMAGENET_MEAN)
     images = random.normal(size=(2, SIZE, SIZE, 3)).astype("float32")
@@ -42,6 +54,7 @@ def test_keras_applications(net, tmp_path):
     assert np.abs(ours.predict(images, verbose=0) - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("net", "kind"),
     [
@@ -86,6 +99,7 @@ def test_torchvision(net, kind, tmp_path):
     assert np.abs(ours.predict(images, verbose=0) - wanted).max() < 1e-4 * np.abs(wanted).max()
 
 
+@pytest.mark.slow
 def test_slim_checkpoint(tmp_path):
     """The names are slim's own; its epsilon and its preprocessing come with them."""
     made = zoo.create("densenet121", num_classes=10, input_shape=(SIZE, SIZE, 3), seed=3, batch_norm_epsilon=1.1e-5)

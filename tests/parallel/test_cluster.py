@@ -107,6 +107,23 @@ def test_waiting_for_a_worker_that_never_comes():
             wait_for({"worker 0": address, "worker 1": nobody}, 0.3)
 
 
+@pytest.mark.parametrize("timeout", [0.4, 4.0, 60.0])
+def test_the_watchdog_is_as_quick_as_its_timeout_says(monkeypatch, timeout):
+    """By a clock of its own: the peer answers for 100 s and is then gone."""
+    now, left = [0.0], []
+    monkeypatch.setattr("zoo.parallel.watchdog.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("zoo.parallel.watchdog.reachable", lambda address: now[0] < 100)
+    dog = Watchdog("worker 1", {"worker 0": "h:1"}, timeout, leave=lambda code: left.append(now[0]))
+
+    def wait(seconds):
+        now[0] += seconds
+        return now[0] > 10_000
+
+    monkeypatch.setattr(dog, "_ended", type("Clock", (), {"wait": staticmethod(wait), "is_set": lambda self: False})())
+    dog._watch()
+    assert len(left) == 1 and 100 + 0.7 * timeout <= left[0] <= 100 + timeout + 2 * min(1.0, timeout / 4)
+
+
 def test_the_watchdog_ends_a_process_whose_peer_is_gone(capfd):
     server, address = listen()
     left = threading.Event()

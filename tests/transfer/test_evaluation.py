@@ -78,6 +78,13 @@ def test_perfectly_calibrated_bins_have_no_error():
     assert (certain.low, certain.high, certain.confidence, certain.accuracy) == (0.9, 1.0, 1.0, 0.5)
 
 
+def test_too_sure_and_not_sure_enough_do_not_cancel_in_the_calibration_error():
+    table = np.array([[0.65, 0.35]] * 4 + [[0.85, 0.15]] * 4)
+    labels = np.array([0, 0, 0, 0, 0, 0, 1, 1])  # all four of the first kind are right, two of the second
+    result = evaluate(table, labels, ["a", "b"])
+    assert result.calibration_error == pytest.approx(0.5 * 0.35 + 0.5 * 0.35)
+
+
 def test_row_31_labels_counted_from_one_are_refused():
     with pytest.raises(ValueError, match=r"Labels must lie in 0 .. 2. Received: 1 .. 3"):
         evaluate(np.full((3, 3), 1 / 3), np.array([1, 2, 3]), ["a", "b", "c"])

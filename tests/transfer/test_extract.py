@@ -73,13 +73,28 @@ def test_an_interrupted_extraction_goes_on_to_the_same_bits(files, tmp_path):
     np.testing.assert_array_equal(rows.read(list(files), ["mean"])["mean"], expected)
 
 
-def test_weights_and_settings_have_their_own_caches(files, tmp_path):
-    make(tmp_path)[1].features(files, ["mean"])
-    other = Extractor(Means(), READER, tmp_path / "cache", digest="e", batch_size=4)
-    assert other.features(files, ["mean"]).computed == 11
-    stretched = Reader(READER.preprocessing, fit="stretch")
-    assert Extractor(Means(), stretched, tmp_path / "cache", digest="d").features(files, ["mean"]).computed == 11
-    assert make(tmp_path)[1].features(files, ["mean"], view=1).computed == 11
+OTHERS = {
+    "weights": {"digest": "e"},
+    "fit": {"reader": Reader(READER.preprocessing, fit="stretch")},
+    "background": {"reader": Reader(READER.preprocessing, background=(1, 2, 3))},
+    "orientation": {"reader": Reader(READER.preprocessing, orient=False)},
+    "size": {"reader": Reader(Preprocessing(size=(8, 9), method="bilinear_antialias"))},
+    "method": {"reader": Reader(Preprocessing(size=(8, 8), method="bilinear"))},
+    "batch": {"batch_size": 5},  # other batches may round otherwise
+}
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_weights_and_every_setting_have_their_own_caches(files, tmp_path, which):
+    """One thing at a time: what is left out of the cache's key gives the features of another setting."""
+    same = {"reader": READER, "digest": "d", "batch_size": 4}
+
+    def computed(view=0, **options):
+        given = {**same, **options}
+        extractor = Extractor(Means(), given.pop("reader"), tmp_path / "cache", **given)
+        return extractor.features(files, ["mean"], view=view).computed
+
+    assert [computed(), computed(), computed(**OTHERS[which]), computed(), computed(view=1)] == [11, 0, 11, 0, 11]
 
 
 def test_a_file_that_changed_meanwhile_stops(files, tmp_path):

@@ -54,6 +54,28 @@ def test_left_out_residuals_are_those_of_fitting_again():
     assert line.loss == pytest.approx(error / 60, rel=1e-6)
 
 
+def test_left_out_answers_are_those_of_fitting_again_where_classes_are_uneven():
+    """The regression is on centred labels, so the answer needs their mean: a frequent class is likelier."""
+    random = np.random.default_rng(3)
+    labels = np.repeat([0, 1, 2], [60, 18, 12])
+    x = random.exponential(1.0, (90, 40)).astype(np.float32)  # noise: the shares decide
+    scaled = Scaling.fit(x)(x)[:, None]
+    parts = make_folds(labels, None, 5, seed=0)
+    [line] = choose_end_points({"x": scaled}, labels, [("x",)], parts)
+    values, vectors = np.linalg.eigh(scaled[:, 0].astype(np.float64) @ scaled[:, 0].T.astype(np.float64))
+    kept = values > values[-1] * 1e-6
+    z = vectors[:, kept] * values[kept] ** 0.375  # half of POWER
+    ridge, shares = line.penalty * np.mean(values[kept] ** 0.75), np.eye(3)[labels].mean(0)
+    right = with_shares_left_out = 0
+    for train, held_out in parts:
+        w = np.linalg.solve(
+            z[train].T @ z[train] + ridge * np.eye(z.shape[1]), z[train].T @ (np.eye(3)[labels] - shares)[train]
+        )
+        right += int(((z[held_out] @ w + shares).argmax(1) == labels[held_out]).sum())
+        with_shares_left_out += int(((z[held_out] @ w).argmax(1) == labels[held_out]).sum())
+    assert line.accuracy == pytest.approx(right / 90) and right != with_shares_left_out
+
+
 def test_folded_weights_are_the_regression_on_flattened_features(data):
     features, labels, classes = data
     for count in (24, 120):  # fewer and more pictures than features
@@ -136,6 +158,19 @@ def test_a_few_right_answers_do_not_make_it_certain():
     logits = np.eye(3)[np.arange(9) % 3] * 2.0
     p = softmax(logits / temperature_of(logits, np.arange(9) % 3))
     assert 0.85 < p.max() < 0.95  # (n + 1) / (n + 2) = 10 / 11
+
+
+def test_the_temperature_fits_labels_that_are_smoothed_over_all_classes():
+    """At the minimum the mean of (p - target) z over rows and classes is 0, whatever the other logits are."""
+    random = np.random.default_rng(0)
+    labels, logits = np.arange(30) % 4, random.normal(size=(30, 4))
+    logits[np.arange(30), labels] += 1.5  # most are right, some are not
+    z = logits / temperature_of(logits, labels)
+    targets = np.full((30, 4), 1 / 32 / 3)  # (n + 1) / (n + 2) for the label, the rest for the others alike
+    targets[np.arange(30), labels] = 31 / 32
+    assert abs(((softmax(z) - targets) * z).sum(1).mean()) < 1e-4
+    bare = np.eye(4)[labels]
+    assert abs(((softmax(z) - bare) * z).sum(1).mean()) > 0.01
 
 
 def test_the_file_brings_every_bit_back(data, tmp_path):

@@ -41,6 +41,15 @@ def test_conflicts_come_first_then_confident_disagreements(suspects):
     assert "also in dog" in suspects[0].reason and "disagrees" in suspects[2].reason
 
 
+@pytest.mark.parametrize(("sure", "listed"), [(0.79, False), (0.8, True), (0.95, True)])
+def test_a_disagreement_counts_from_a_probability_of_eighty_percent(scan, sure, listed):
+    table = {p.sha256: np.array([1.0, 0.0]) if p.label == "cat" else np.array([0.0, 1.0]) for p in scan.pictures}
+    wrong = next(p for p in scan.pictures if p.name == "dog/2.png")
+    table[wrong.sha256] = np.array([sure, 1 - sure])
+    found = [s for s in find_suspicious(scan, split_scan(scan), table, ["cat", "dog"]) if "disagrees" in s.reason]
+    assert [(s.path, s.confidence) for s in found] == ([("dog/2.png", sure)] if listed else [])
+
+
 def test_near_duplicates_with_different_labels_are_listed_once_each(scan):
     table = {p.sha256: np.array([0.6, 0.4]) if p.label == "cat" else np.array([0.4, 0.6]) for p in scan.pictures}
     names = {p.name: p.sha256 for p in scan.pictures}
