@@ -188,7 +188,7 @@ def check_label(label: str, where: str) -> str:
     if not label.strip():
         raise ValueError(f"{where!r}: a class name must not be empty")
     if any(unicodedata.category(letter) == "Cc" for letter in label):
-        raise ValueError(f"class name {label!r} has control characters, which would break lists of labels; rename it")
+        raise ValueError(f"{where!r}: class name {label!r} has control characters, which would break lists; rename it")
     return label
 
 
