@@ -62,6 +62,15 @@ def test_examples_are_taken_by_their_command(path):
         LEAVES[path].make_context("zoo", words[len(path) :])  # raises for what it does not take
 
 
+def test_rarely_used_options_stand_apart_and_last(zoo_command):
+    for path in (("retrain",), ("tfrecord", "build")):
+        titles = [
+            line for line in zoo_command(*path, "--help").out.splitlines() if line.endswith(":") and line[0] != " "
+        ]
+        assert titles[:2] == ["Arguments:", "Options:"]
+        assert titles[-1] == "Rarely needed:"
+
+
 def test_the_list_of_commands_is_not_cut(zoo_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for group in ((), ("weights",), ("tfrecord",), ("bench",)):

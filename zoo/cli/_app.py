@@ -13,6 +13,7 @@ BAD_INPUT = (
     *(ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError),
     PermissionError,
 )
+RARE = "Rarely needed"  # a panel that comes last
 _FOREIGN = ("tensorflow", "keras", "torch", "google", "h5py", "jaxlib")
 
 
@@ -28,7 +29,7 @@ class _Command(typer.core.TyperCommand):
             if record is not None:
                 title = getattr(parameter, "rich_help_panel", None) or usual
                 panels.setdefault(title, []).append(record)
-        for title, records in panels.items():
+        for title, records in sorted(panels.items(), key=lambda panel: panel[0] == RARE):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)

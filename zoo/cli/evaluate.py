@@ -35,7 +35,7 @@ def evaluate(
     max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Judge the model of a run on labelled pictures that it was not trained on."""
+    """Judge the model of a run on other labelled pictures."""
     from zoo.cli._print import print_table
     from zoo.cli._quiet import import_tensorflow
 

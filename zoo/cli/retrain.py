@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.cli._app import App, choice
+from zoo.cli._app import RARE, App, choice
 from zoo.cli._devices import device_options
 from zoo.cli._options import FITS, HEADS, LAYOUTS, NetOptions, given_options, parse_options
 from zoo.cli.scan import parse_colour, print_scan
 
 app = App()
+_PICTURES, _HEAD, _TUNING = "Pictures", "Head", "Fine-tuning"
 
 
 @app.example(
@@ -35,30 +36,70 @@ def retrain(
             "[default: imagenet; embedded with --demo]"
         ),
     ] = None,
-    size: Annotated[int | None, typer.Option(min=16, help="Side of the pictures in the trunk.")] = None,
-    bottleneck: Annotated[str, typer.Option(help="auto, final, or end points joined by '+'.")] = "auto",
-    views: Annotated[int, typer.Option(min=0, help="Augmented views a picture; the first is its mirror image.")] = 0,
-    fit: Annotated[str, choice(*FITS, help="How pictures become squares.")] = "pad",
-    background: Annotated[str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.")] = "white",
-    orient: Annotated[bool, typer.Option(help="Turn pictures as their camera noted.")] = True,
-    layout: Annotated[str, choice(*LAYOUTS, help="subsets: folders called train, val, test.")] = "auto",
-    validation: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the validation part.")] = 0.1,
-    test: Annotated[float, typer.Option(min=0, max=0.9, help="Share of the test part.")] = 0.1,
-    max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number of files.")] = "1%",
-    near: Annotated[float, typer.Option(help="Cosine from which pictures are near-duplicates.")] = 0.95,
-    balance: Annotated[bool, typer.Option("--balance", help="Let every class count alike.")] = False,
-    head: Annotated[str, choice(*HEADS, help="softmax is fitted by L-BFGS, the others by steps.")] = "softmax",
-    hidden: Annotated[int, typer.Option(min=0, help="Width of a hidden layer of an sgd or adam head.")] = 0,
-    dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Dropout of an sgd or adam head.")] = 0.0,
-    finetune_from: Annotated[str | None, typer.Option(help="Train the trunk too, from this end point on.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of fine-tuning. [default: 10]")] = None,
-    finetune_rate: Annotated[float | None, typer.Option(help="Learning rate of the trunk. [default: 0.0001]")] = None,
-    train_batch_norm: Annotated[bool, typer.Option("--train-batch-norm", help="Fine-tune batch norm too.")] = False,
+    size: Annotated[
+        int | None, typer.Option(min=16, help="Side of the pictures in the trunk.", rich_help_panel=RARE)
+    ] = None,
+    bottleneck: Annotated[
+        str, typer.Option(help="auto, final, or end points joined by '+'.", rich_help_panel=_HEAD)
+    ] = "auto",
+    views: Annotated[
+        int,
+        typer.Option(min=0, help="Augmented views a picture; the first is its mirror image.", rich_help_panel=_HEAD),
+    ] = 0,
+    fit: Annotated[str, choice(*FITS, help="How pictures become squares.", rich_help_panel=_PICTURES)] = "pad",
+    background: Annotated[
+        str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.", rich_help_panel=_PICTURES)
+    ] = "white",
+    orient: Annotated[
+        bool, typer.Option(help="Turn pictures as their camera noted.", rich_help_panel=_PICTURES)
+    ] = True,
+    layout: Annotated[
+        str, choice(*LAYOUTS, help="subsets: folders called train, val, test.", rich_help_panel=_PICTURES)
+    ] = "auto",
+    validation: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the validation part.", rich_help_panel=_PICTURES)
+    ] = 0.1,
+    test: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the test part.", rich_help_panel=_PICTURES)
+    ] = 0.1,
+    max_bad: Annotated[
+        str,
+        typer.Option(help="How many bad files are acceptable: 1%, or a number of files.", rich_help_panel=_PICTURES),
+    ] = "1%",
+    near: Annotated[
+        float, typer.Option(help="Cosine from which pictures are near-duplicates.", rich_help_panel=_PICTURES)
+    ] = 0.95,
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Let every class count alike.", rich_help_panel=_HEAD)
+    ] = False,
+    head: Annotated[
+        str, choice(*HEADS, help="softmax is fitted by L-BFGS, the others by steps.", rich_help_panel=_HEAD)
+    ] = "softmax",
+    hidden: Annotated[
+        int, typer.Option(min=0, help="Width of a hidden layer of an sgd or adam head.", rich_help_panel=_HEAD)
+    ] = 0,
+    dropout: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Dropout of an sgd or adam head.", rich_help_panel=_HEAD)
+    ] = 0.0,
+    finetune_from: Annotated[
+        str | None, typer.Option(help="Train the trunk too, from this end point on.", rich_help_panel=_TUNING)
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs of fine-tuning. [default: 10]", rich_help_panel=_TUNING)
+    ] = None,
+    finetune_rate: Annotated[
+        float | None, typer.Option(help="Learning rate of the trunk. [default: 0.0001]", rich_help_panel=_TUNING)
+    ] = None,
+    train_batch_norm: Annotated[
+        bool, typer.Option("--train-batch-norm", help="Fine-tune batch norm too.", rich_help_panel=_TUNING)
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.")] = 16,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads that read pictures; one a CPU.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder of the bottleneck caches.")] = None,
-    export: Annotated[bool, typer.Option(help="Write saved_model and model.keras.")] = True,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at a time.", rich_help_panel=RARE)] = 16,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads that read pictures; one a CPU.", rich_help_panel=RARE)
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of the bottleneck caches.", rich_help_panel=RARE)] = None,
+    export: Annotated[bool, typer.Option(help="Write saved_model and model.keras.", rich_help_panel=RARE)] = True,
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Replace the finished run although settings have changed.")
     ] = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.cli._app import App, choice
+from zoo.cli._app import RARE, App, choice
 from zoo.cli._print import print_table
 from zoo.cli._quiet import import_tensorflow
 from zoo.data.words import pluralize
@@ -24,14 +24,20 @@ def build(
     layout: Annotated[
         str, choice("slim", "inception", help="Feature keys; inception has more, and labels from 1.")
     ] = "slim",
-    label_offset: Annotated[int | None, typer.Option(help="Stored label of the first class.")] = None,
+    label_offset: Annotated[
+        int | None, typer.Option(help="Stored label of the first class.", rich_help_panel=RARE)
+    ] = None,
     validation: Annotated[float, typer.Option(min=0, max=1, help="Share of a validation set.")] = 0.0,
     test: Annotated[float, typer.Option(min=0, max=1, help="Share of a test set.")] = 0.0,
     max_bad: Annotated[str, typer.Option(help="How many bad files are acceptable: 1%, or a number.")] = "1%",
     seed: Annotated[int, typer.Option(min=0, help="Of the split and the order.")] = 0,
-    background: Annotated[str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.")] = "white",
-    orient: Annotated[bool, typer.Option(help="Turn pictures as their camera noted.")] = True,
-    workers: Annotated[int | None, typer.Option(min=1, help="Threads; one a CPU by default.")] = None,
+    background: Annotated[
+        str, typer.Option(help="What shows through transparent pixels: white, #rrggbb.", rich_help_panel=RARE)
+    ] = "white",
+    orient: Annotated[bool, typer.Option(help="Turn pictures as their camera noted.", rich_help_panel=RARE)] = True,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Threads; one a CPU by default.", rich_help_panel=RARE)
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier build.")] = False,
 ) -> None:
     """Scan pictures, shuffle them and write them to TFRecord files."""

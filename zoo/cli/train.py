@@ -28,7 +28,7 @@ from zoo.cli._train_words import train_words, train_words_settings
 
 app = App()
 
-_DATA, _HOW, _RUN, _WATCH = "Data", "Learning", "Run folder", "Watching"
+_DATA, _HOW, _RARE, _RUN, _WATCH = "Data", "Learning", "Learning, rarely needed", "Run folder", "Watching"
 
 
 @app.example(
@@ -90,26 +90,26 @@ def train(
         int, typer.Option(min=0, help="Steps in which it rises from 0 first.", rich_help_panel=_HOW)
     ] = 0,
     label_smoothing: Annotated[
-        float, typer.Option(min=0.0, max=0.99, help="Share given to the other classes.", rich_help_panel=_HOW)
+        float, typer.Option(min=0.0, max=0.99, help="Share given to the other classes.", rich_help_panel=_RARE)
     ] = 0.0,
     clip_norm: Annotated[
-        float | None, typer.Option(help="Largest global norm of the gradient.", rich_help_panel=_HOW)
+        float | None, typer.Option(help="Largest global norm of the gradient.", rich_help_panel=_RARE)
     ] = None,
     averages: Annotated[
-        float | None, typer.Option(help="Decay of moving averages of the weights, as 0.999.", rich_help_panel=_HOW)
+        float | None, typer.Option(help="Decay of moving averages of the weights, as 0.999.", rich_help_panel=_RARE)
     ] = None,
     train_only: Annotated[
-        list[str] | None, typer.Option(help="Scope pattern of what to train; repeatable.", rich_help_panel=_HOW)
+        list[str] | None, typer.Option(help="Scope pattern of what to train; repeatable.", rich_help_panel=_RARE)
     ] = None,
     accumulate: Annotated[
-        int, typer.Option(min=1, help="Parts to split a batch into, to save memory.", rich_help_panel=_HOW)
+        int, typer.Option(min=1, help="Parts to split a batch into, to save memory.", rich_help_panel=_RARE)
     ] = 1,
     precision: Annotated[str, choice(*PRECISIONS, help="Keras' policy of types.", rich_help_panel=_HOW)] = "float32",
-    steps_per_call: Annotated[int, typer.Option(min=1, help="Steps run in one call.", rich_help_panel=_HOW)] = 1,
-    jit_compile: Annotated[bool, typer.Option(help="Compile the step with XLA.", rich_help_panel=_HOW)] = False,
+    steps_per_call: Annotated[int, typer.Option(min=1, help="Steps run in one call.", rich_help_panel=_RARE)] = 1,
+    jit_compile: Annotated[bool, typer.Option(help="Compile the step with XLA.", rich_help_panel=_RARE)] = False,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same weights.", rich_help_panel=_HOW)] = 0,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="Only ops that repeat bit for bit.", rich_help_panel=_HOW)
+        bool, typer.Option("--deterministic", help="Only ops that repeat bit for bit.", rich_help_panel=_RARE)
     ] = False,
     option: NetOptions = None,
     out: Annotated[
