@@ -11,7 +11,7 @@ from zoo.files import reading
 from zoo.hdf5 import clean_copy
 from zoo.scoping.functions import find_function, function_name
 from zoo.scoping.layer import load_named, save_named
-from zoo.scoping.specs import specs_from_config, specs_to_config
+from zoo.scoping.specs import named_specs, specs_from_config, specs_to_config
 
 
 class SavingMixin:
@@ -92,7 +92,7 @@ class SavingMixin:
         """What `tf.saved_model.save` makes `serving_default` of: a call in inference, on the inputs built for."""
         self._need_built()
 
-        @tf.function(input_signature=(self.book.input_specs,), autograph=False)
+        @tf.function(input_signature=(named_specs(self.book.input_specs),), autograph=False)
         def serving_default(inputs: Any) -> Any:
             return self(inputs, training=False)
 
@@ -104,9 +104,9 @@ class SavingMixin:
         """
         if input_signature is None:
             self._need_built()
-            specs = self.book.input_specs
+            specs = named_specs(self.book.input_specs)
             input_signature = [
-                tf.nest.map_structure(lambda s: keras.InputSpec(dtype=s.dtype.name, shape=s.shape), specs)
+                tf.nest.map_structure(lambda s: keras.InputSpec(dtype=s.dtype.name, shape=s.shape, name=s.name), specs)
             ]
         return keras.Model.export(self, filepath, *args, input_signature=input_signature, **kwargs)
 

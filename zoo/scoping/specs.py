@@ -108,6 +108,16 @@ def as_specs(shapes: Any, dtype: str, *, batch: bool) -> Any:
     )
 
 
+def named_specs(specs: Any) -> Any:
+    """Returns the specs with the keys of a dict as names: what a SavedModel's signature calls its arguments."""
+    if not isinstance(specs, dict):
+        return specs
+    return {
+        key: tf.TensorSpec(spec.shape, spec.dtype, key) if isinstance(spec, tf.TensorSpec) else spec
+        for key, spec in specs.items()
+    }
+
+
 def specs_to_config(specs: Any) -> Any:
     """Returns the specs in JSON."""
     return tf.nest.map_structure(lambda s: {"shape": s.shape.as_list(), "dtype": s.dtype.name}, specs)
