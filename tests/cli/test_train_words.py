@@ -1,5 +1,8 @@
 """`zoo train word_lm` on many devices, and what it refuses before anything is written."""
 
+import json
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -92,3 +95,14 @@ def test_a_run_with_another_vocabulary_does_not_generate(zoo_command, text, tmp_
     said = zoo_command("generate", run, "--prompt", "the cat")
     assert said.code == 2
     assert "vocabulary.json has 2 words and the model 9: they are not of one run" in said.err
+
+
+def test_a_model_file_that_would_run_code_is_refused(zoo_command, tmp_path):
+    lam = {"module": "keras.layers", "class_name": "Lambda", "config": {"function": "x"}, "registered_name": None}
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        archive.writestr("config.json", json.dumps({"class_name": "Sequential", "config": {"layers": [lam]}}))
+        archive.writestr("model.weights.h5", b"")
+    (tmp_path / "vocabulary.json").write_text('["<unk>", "<eos>", "a"]')
+    said = zoo_command("generate", tmp_path)
+    assert said.code == 2
+    assert "model.keras is refused: it names keras.layers.Lambda" in said.err
