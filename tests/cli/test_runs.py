@@ -165,7 +165,7 @@ def test_runs_that_cannot_answer_say_what_to_do(command, place, zoo_command, tmp
     ):
         (tmp_path / name).mkdir()
         for file in files:
-            (tmp_path / name / file).write_text("")
+            (tmp_path / name / file).write_text("{}")
         said = zoo_command(command[0], name, *command[1:])
         assert said.code == 2
         assert (message if command[0] != "report" or name != "words" else "perplexity.json is not there") in said.err

@@ -91,8 +91,13 @@ def test_lines_when_there_is_no_terminal(tmp_path, zoo_command):
 
 def test_the_same_command_goes_on_and_a_changed_one_is_refused(run, tmp_path, zoo_command):
     """Killed after the first epoch and given again, a run ends in the same weights."""
-    again = zoo_command("train", "lenet5", *QUICK, "--seed", 3, "--out", run)
-    assert again.code == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    accepted = ("--learning-rate", 0.5, "--accept-changes", "--licence", "other")
+    for more in ((), accepted):
+        again = zoo_command("train", "lenet5", *QUICK, "--seed", 3, "--out", run, *more)
+        assert again.code == 0
+        assert "nothing was trained" in again.out
+        assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     assert f"{run} holds this run at step 12, saved" in again.err
     assert "it is complete" in again.err
     other = zoo_command("train", "lenet5", "--out", run, "--resume")
@@ -106,9 +111,11 @@ def test_the_same_command_goes_on_and_a_changed_one_is_refused(run, tmp_path, zo
     half.mkdir()
     words = ("train", "lenet5", *QUICK, "--seed", 3, "--checkpoint-steps", 4, "--out", half, "--resume")
     assert zoo_command(*words).code == 0
-    (half / "model.ckpt-12").unlink()
+    for name in ("model.ckpt-12", "run.json"):  # killed while it was writing what it leaves
+        (half / name).unlink()
     assert zoo_command(*words).err.splitlines()[0].endswith("going on at step 9 (epoch 2, batch 3 of 6)")
     assert sha256(half) == sha256(run)
+    assert json.loads((half / "run.json").read_text()) == json.loads((run / "run.json").read_text())
 
 
 def test_validation_chooses_the_best_model_and_options_reach_the_trainer(tmp_path, zoo_command):

@@ -85,6 +85,12 @@ def test_more_epochs_go_on_along_the_same_schedule_and_a_wild_rate_is_no_crash(z
     said = zoo_command("train", "word_lm", *words, "--epochs", "2", "--learning-rate", "1e7")
     assert said.code == 0, said.err
     assert "epoch 2" in said.out
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    said = zoo_command("train", "word_lm", *words, "--epochs", "2", "--learning-rate", "1e6", "--accept-changes")
+    assert said.code == 0, said.err
+    assert "nothing was trained" in said.out
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert "word_lm: valid perplexity inf" in zoo_command("report", tmp_path / "run").out
 
 
 def test_a_run_with_another_vocabulary_does_not_generate(zoo_command, text, tmp_path):

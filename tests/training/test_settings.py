@@ -48,6 +48,14 @@ def test_a_warm_up_and_a_profile_beyond_the_run_are_said(caplog):
     assert not caplog.text
 
 
+def test_a_batch_larger_than_the_data_is_said(caplog):
+    make_trainer(global_batch=48).fit(make_data(), steps=1, progress="none")
+    assert "a batch is to have 48 examples, but the data has 40" in caplog.text
+    caplog.clear()
+    make_trainer(global_batch=40).fit(make_data(), steps=1, progress="none")
+    assert not caplog.text
+
+
 def test_class_weights_are_checked_before_the_folder(tmp_path):
     with pytest.raises(ValueError, match=r"must name all classes 0 to 2; missing \[1, 2\]"):
         make_trainer(class_weights={0: 1.0}).fit(make_data(), epochs=1, folder=tmp_path / "run")

@@ -32,8 +32,16 @@ def kind_of_run(folder: str | Path) -> str:
     if (folder / "vocabulary.json").is_file():
         return "words"
     if (folder / "weights.json").is_file() and (folder / "model.keras").is_file():
-        return "before"
+        card = read_json(folder / "weights.json")
+        if not isinstance(card, dict) or "segments" not in card:  # else a process was killed before it wrote run.json
+            return "before"
     return "unfinished" if folder.is_dir() and any(folder.glob("model.ckpt-*")) else ""
+
+
+def is_left(folder: Path, step: int) -> bool:
+    """Says whether a run's folder has all that `leave` writes for the model of its last step."""
+    kind = kind_of_run(folder)
+    return kind == "before" or (kind == "train" and load_train_facts(folder)["steps"] == step)
 
 
 def refuse_other_runs(folder: Path, kind: str) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from zoo.cli._options import flags, given_options
 from zoo.cli._sharing import Sharing
-from zoo.files import replacing, write_whole
+from zoo.files import read_json, replacing, write_whole
 
 BASELINE_ORDER = 3
 
@@ -185,7 +185,7 @@ def train_words(
             known = {part: math.exp(loss) if loss < 700 else math.inf for part, loss in losses.items()}
             typer.echo(f"epoch {epoch + 1}: perplexity {', '.join(f'{part} {v:.2f}' for part, v in known.items())}")
 
-    trainer.fit(
+    history = trainer.fit(
         stream,
         epochs=recipe.epochs,
         validation=tests,
@@ -199,6 +199,9 @@ def train_words(
         sharing.done()
         if not sharing.writes:
             return {}
+    if history.first_step == history.step and (out / "perplexity.json").is_file():
+        typer.echo(f"{history.stopped}: nothing was trained, and the run in {out} stays as it is")
+        return dict(read_json(out / "perplexity.json"))
     write_whole(out / "vocabulary.json", json.dumps(corpus.vocabulary.words, ensure_ascii=False))
     ready = word_lm(seed=seed, **options)
     for name in ready.variable_names:

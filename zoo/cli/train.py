@@ -23,7 +23,7 @@ from zoo.cli._options import (
 from zoo.cli._recipe import recipe
 from zoo.cli._sharing import Sharing, sharing_options
 from zoo.cli._train_data import DATA_LICENCES, DataOptions, load
-from zoo.cli._train_run import kind_of_run, leave
+from zoo.cli._train_run import is_left, leave
 from zoo.cli._train_words import train_words, train_words_settings
 
 app = App()
@@ -177,6 +177,7 @@ def train(
     going_on = "auto" if resume is None else resume
     if net == "word_lm":
         settings = train_words_settings(context) | {"profile": _edges(profile), "resume": going_on}
+        settings["recipe"] = recipe(context, context.params.keys() - given)
         folder = out or Path("runs") / net
         if sharing.writes:
             _refuse_other_files(folder)
@@ -266,7 +267,7 @@ def train(
     sharing.done()
     if not sharing.writes:
         return
-    if history.first_step == history.step and kind_of_run(folder) in ("train", "before"):
+    if history.first_step == history.step and is_left(folder, history.step):
         typer.echo(f"{history.stopped}: nothing was trained, and the run in {folder} stays as it is")
         return
     if trainer.averages is not None:

@@ -27,7 +27,7 @@ from zoo.training.state import (
     restore_random_state,
     variables_of,
 )
-from zoo.training.statistics import warn_of_short_run, warn_of_what_never_comes
+from zoo.training.statistics import warn_of_large_batch, warn_of_short_run, warn_of_what_never_comes
 from zoo.training.step import RATE, StepResult
 from zoo.training.watch import Watch, describe
 from zoo.weights.saving import card_of
@@ -52,6 +52,7 @@ class Loop:
         self.monitor = Monitor(run.monitor, run.mode, run.patience, run.min_delta)
         self._check_options()
         warn_of_short_run(trainer.model, self.total)
+        warn_of_large_batch(feed.global_batch, feed.stream.examples)
         warn_of_what_never_comes(trainer.schedule, run.profile, self.total)
         self.step, self.rate, self.stopped = int(self.engine.step.numpy()), 0.0, ""
         self.line_sums, self.epoch_sums = Sums(), Sums()

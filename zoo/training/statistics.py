@@ -56,6 +56,14 @@ def warn_of_what_never_comes(schedule: Any, profile: tuple[int, int] | None, ste
         _log.warning("the profile is of steps %d to %d, but the run has %d: %s", *profile, steps, what)
 
 
+def warn_of_large_batch(batch: int | None, examples: int | None) -> None:
+    """Warns when the data has fewer examples than a batch is to have: every step then sees all of them."""
+    if batch is not None and examples is not None and batch > examples:
+        _log.warning(
+            "a batch is to have %d examples, but the data has %d: every step sees all of them", batch, examples
+        )
+
+
 def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
     for layer in model._flatten_layers():
         for variable in layer._non_trainable_variables if layer.trainable else ():
