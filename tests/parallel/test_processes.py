@@ -118,7 +118,7 @@ two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="TensorF
 @two_cores
 def test_parameter_servers_outlive_a_worker(tmp_path):
     run = tmp_path / "run"
-    words = train("ps", run, "--epochs", "20", "--checkpoint-steps", "20")
+    words = train("ps", run, "--epochs", "20", "--checkpoint-steps", "20", "--validation", "0.1")
     job = launch(tmp_path, words, "--workers", "2", "--ps", "1")
     wait_for(run / "model.ckpt-40", job)
     victims = subprocess.run(["pgrep", "-f", str(run)], capture_output=True, text=True, check=True).stdout.split()

@@ -45,7 +45,7 @@ def test_a_warm_up_and_a_profile_beyond_the_run_are_said(caplog):
     assert "the profile is of steps 5 to 9, but the run has 2: nothing is traced" in caplog.text
     caplog.clear()
     make_trainer(learning_rate=rate).fit(make_data(), steps=3, progress="none")
-    assert not caplog.text
+    assert not [record for record in caplog.records if record.name == "zoo"]
 
 
 def test_a_batch_larger_than_the_data_is_said(caplog):
@@ -53,7 +53,7 @@ def test_a_batch_larger_than_the_data_is_said(caplog):
     assert "a batch is to have 48 examples, but the data has 40" in caplog.text
     caplog.clear()
     make_trainer(global_batch=40).fit(make_data(), steps=1, progress="none")
-    assert not caplog.text
+    assert not [record for record in caplog.records if record.name == "zoo"]
 
 
 def test_class_weights_are_checked_before_the_folder(tmp_path):
