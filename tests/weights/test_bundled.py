@@ -3,12 +3,13 @@
 import json
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import zoo
-from zoo.data import digits
+from zoo.data import digits, mnist
 from zoo.registry import get_net
 from zoo.weights import bundled
 
@@ -30,6 +31,44 @@ def test_every_card_is_complete(path):
     assert needed <= card.keys()
     if path.stem != "inception_v3_x025":  # the trunk of zoo.transfer, which is asked for by another name
         assert path.stem.removeprefix(card["net"] + "-") in bundled.names(card["net"])
+
+
+DIGITS = [path.stem.removesuffix("-digits") for path in CARDS if path.stem.endswith("-digits")]
+
+
+@pytest.mark.parametrize("net", DIGITS)
+def test_a_card_says_what_its_pictures_look_like_and_other_ones_are_noticed_once(net, caplog):
+    told = bundled.card(net, "digits")["pictures"]
+    assert told.keys() == {"what", "size", "range", "brightness", "contrast", "detail"}
+    train, test = digits.load("random", told["size"][0])
+    assert bundled.pictures_of(train.images, told["what"]) == told
+    model = zoo.create(net, weights="digits", input_shape=tuple(told["size"]))
+    check = lambda x, **options: (setattr(model, "card", model.card), model.check_once(x, **options))  # noqa: E731
+    for number in range(0, len(test.images), 20):  # alone, and together
+        check(test.images[number : number + 1])
+    check(test.images)
+    assert not caplog.records
+    other = mnist.sample(max(told["size"][0], 28)).test.images
+    for strange in (other, 1 - test.images, np.zeros_like(test.images[:1]), test.images * 0.3):
+        check(strange)
+        assert "look unlike the pictures that these weights were trained on, scikit-learn's" in caplog.text
+        caplog.clear()
+    check(other, looks=False)
+    assert not caplog.records
+
+
+def test_predict_warns_of_strange_pictures_once_and_fit_of_none(caplog):
+    other = mnist.sample().test
+    model = zoo.lenet5(weights="digits")
+    for _ in range(2):
+        model.predict(other.images[:8], verbose=0)
+    assert caplog.text.count("look unlike") == 1
+    caplog.clear()
+    model = zoo.lenet5(weights="digits")
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(other.images[:8], other.labels[:8], verbose=0)
+    model.predict(other.images[:8], verbose=0)
+    assert "look unlike" not in caplog.text
 
 
 def test_unknown_weights_are_refused():

@@ -27,6 +27,10 @@ from zoo.training.schedules import piecewise
 from zoo.weights import bundled
 
 OPTIMIZERS = ("nesterov", "sgd")
+DIGITS = (
+    "scikit-learn's handwritten digits of 8 x 8 pixels, as they are: white ink that reaches the upper and lower edge, "
+    "on black paper"
+)
 LICENCE = {
     "digits": "weights: Apache-2.0; data: UCI optical recognition of handwritten digits, CC BY 4.0",
     "cifar10": "weights: Apache-2.0; data: CIFAR-10, A. Krizhevsky 2009, no licence stated",
@@ -95,6 +99,11 @@ def main() -> None:
             "data": {"data": given.data, "size": 8, "split": "random"}
             if given.data == "digits"
             else {"data": given.data},
+            **(
+                {"pictures": bundled.pictures_of(digits.load("random", 8).train.images, DIGITS)}
+                if given.data == "digits"
+                else {}
+            ),
             "recipe": f"python weights/recipes/densenet_cifar.py --data {given.data} --depth {given.depth} "
             f"--growth-rate {given.growth_rate} --epochs {given.epochs} --batch {given.batch} --seed {given.seed}",
             "seed": given.seed,

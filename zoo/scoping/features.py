@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -24,8 +25,11 @@ PREPARE = 'zoo.data.preprocessing.Preprocessing.from_dict(model.card["preprocess
 class BottleneckMixin:
     """The pooled features of a model, from which a new classifier is trained; and a look at the range of its inputs."""
 
-    def check_once(self: Any, inputs: Any) -> None:
-        """Warns, the first time that the model meets values, of float pictures in another range than it expects."""
+    def check_once(self: Any, inputs: Any, looks: bool = True) -> None:
+        """Warns, the first time that the model meets values, of float pictures in another range than it expects.
+
+        With `looks` also of pictures that look unlike the ones on which the weights' card says they were trained.
+        """
         expected = None if self.book.range_checked else self.card.get("input_range")
         if expected is None or isinstance(inputs, (dict, list, tuple)) or not hasattr(inputs, "dtype"):
             return
@@ -36,7 +40,8 @@ class BottleneckMixin:
         ):
             return
         self.book.range_checked = True
-        check_range(inputs[:32], *expected)
+        if check_range(inputs[:32], *expected) and looks and "pictures" in self.card:
+            check_looks(inputs[:32], self.card["pictures"])
 
     def __call__(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' call, after a look at the inputs' range; no pictures give no outputs (see `one_for_none`)."""
@@ -48,7 +53,7 @@ class BottleneckMixin:
 
     def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; warns once of arrays in another range than the model expects."""
-        self.check_once(x)
+        self.check_once(x, looks=False)  # trained on them, they will not be strange
         return keras.Model.fit(self, x, *args, **kwargs)
 
     def evaluate(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -184,6 +189,44 @@ def check_range(inputs: Any, low: float, high: float) -> bool:
         *(least, most, low, high, guess, PREPARE),
     )
     return False
+
+
+def looks_of(images: Any) -> dict[str, np.ndarray]:
+    """Returns what pictures [N, H, W, C] look like, a number [N] each.
+
+    ``brightness`` is the mean of a picture's values, ``contrast`` their deviation, and ``detail`` the mean difference
+    of neighbours.
+    """
+    images = np.asarray(images, np.float32)
+    down, right = (np.abs(np.diff(images, axis=axis)).mean((1, 2, 3)) for axis in (1, 2))
+    return {"brightness": images.mean((1, 2, 3)), "contrast": images.std((1, 2, 3)), "detail": down + right}
+
+
+def check_looks(inputs: Any, trained_on: Mapping[str, Any]) -> bool:
+    """Says whether pictures look like those that weights were trained on; if not, the logger "zoo" warns.
+
+    Args:
+      inputs: [N, H, W, C], in the range that the weights expect.
+      trained_on: A card's ``pictures``: ``what`` they are, and the least and the most of each of `looks_of`'s numbers.
+
+    Returns:
+      True when the middle picture of every number lies within them, or within a tenth of them beside.
+    """
+    if len(inputs.shape) != 4 or not np.size(inputs):
+        return True
+    strange = []
+    for name, values in looks_of(inputs).items():
+        low, high = trained_on[name]
+        middle, slack = float(np.median(values)), 0.1 * (high - low)
+        if not low - slack <= middle <= high + slack:
+            strange.append(f"{name} {middle:.2g} (trained on {low:.2g} to {high:.2g})")
+    if strange:
+        logger.warning(
+            "The inputs look unlike the pictures that these weights were trained on, %s: %s. What the model says of "
+            "them may mean little; train it on pictures like these.",
+            *(trained_on["what"], ", ".join(strange)),
+        )
+    return not strange
 
 
 @keras.saving.register_keras_serializable(package="zoo")

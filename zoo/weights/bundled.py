@@ -1,7 +1,7 @@
 """The trained weights that come with zoo: one safetensors file each, with a card that says how it was made.
 
-A card is a JSON object: ``net``, ``options``, ``data``, ``recipe`` (the command), ``seed``, ``accuracy``, ``sha256``
-of the weights file, ``licence`` and ``versions``.
+A card is a JSON object: ``net``, ``options``, ``data``, ``pictures`` (see `pictures_of`), ``recipe`` (the
+command), ``seed``, ``accuracy``, ``sha256`` of the weights file, ``licence`` and ``versions``.
 """
 
 import hashlib
@@ -137,3 +137,20 @@ def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str
     write_whole(path, content)
     write_whole(path.with_suffix(".json"), (json.dumps(complete, indent=2) + "\n").encode())
     return complete
+
+
+def pictures_of(images: np.ndarray, what: str) -> dict[str, Any]:
+    """Describes pictures for a card, so that a model can say when it meets other ones (see `check_looks`).
+
+    Args:
+        images: The training part, [N, H, W, C].
+        what: What they are, in words.
+
+    Returns:
+        ``what``, ``size``, ``range``, and the least and the most of each of `looks_of`'s numbers.
+    """
+    from zoo.scoping.features import looks_of  # imports TensorFlow, which names of weights do without
+
+    looks = {name: [round(float(v.min()), 4), round(float(v.max()), 4)] for name, v in looks_of(images).items()}
+    size, span = list(images.shape[1:]), [float(images.min()), float(images.max())]
+    return {"what": what, "size": size, "range": span, **looks}
