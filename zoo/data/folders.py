@@ -145,7 +145,7 @@ def _list_folder(root: Path, layout: str) -> Listing:
     for entry in folders:
         inner = [child for child in _visible(Path(entry.path)) if child.is_dir()]
         _list_classes(listing, inner, SUBSETS[entry.name.lower()])
-    _check_subsets(listing)
+    _check_subsets(listing, root)
     return listing
 
 
@@ -240,13 +240,13 @@ def looks_like_image(name: str) -> bool:
     return name.lower().endswith((*SUFFIXES, *SUFFIXES_UNSUPPORTED))
 
 
-def _check_subsets(listing: Listing) -> None:
+def _check_subsets(listing: Listing, where: Path) -> None:
     labels = {subset: {f.label for f in listing.files if f.subset == subset} for subset in set(SUBSETS.values())}
     labels["train"] |= {found.label for found in listing.files if found.subset is None}
     for subset in ("validation", "test"):
         extra = sorted(labels[subset] - labels["train"])
         if extra:
-            raise ValueError(f"classes {extra} are in the {subset} folder but not in the training folder")
+            raise ValueError(f"{where}: classes {extra} are in the {subset} folder but not in the training folder")
         missing = sorted(labels["train"] - labels[subset])
         if labels[subset] and missing:
             listing.notes.append(f"the {subset} folder has no pictures (n=0) of: {', '.join(missing)}")
@@ -279,7 +279,7 @@ def _list_csv(path: Path) -> Listing:
         seen.add((shown, label))
         problem = None if _is_file(file) else ("missing", f"line {number} of the CSV names a file that is not there")
         listing.files.append(Found(file, shown, label, subset, problem))
-    _check_subsets(listing)
+    _check_subsets(listing, path)
     listing.files.sort(key=lambda found: (found.name, found.label))
     return listing
 

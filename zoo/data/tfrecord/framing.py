@@ -19,7 +19,7 @@ from typing import Any
 from zoo.files import BoundedStream, limits
 
 HEADER, FOOTER = 12, 4
-ADVICE = "Build or copy the file again, or leave damaged files out (on_damage='skip')"
+ADVICE = "Build or copy the file again, or leave damaged files out (on_damage='skip', zoo train --on-damage skip)"
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed
 _BLOCK = 1 << 20
 
