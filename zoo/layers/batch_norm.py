@@ -9,8 +9,9 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
-from zoo.layers import again, moments, parts, shared_norm
+from zoo.layers import moments, parts, shared_norm
 from zoo.layers.initializers import ones_initializer, zeros_initializer
+from zoo.layers.recompute import Compute, after, mark
 
 _FUSED_TYPES = (tf.float32, tf.float16, tf.bfloat16)
 _FUSED_EPSILON = 1e-5  # cuDNN takes no smaller one
@@ -170,7 +171,7 @@ def batch_norm(
             )
             outputs = _deliver(outputs, updates, updates_collections)
         if recompute and training and kernel and axis == 3 and outputs is normalized:
-            again.mark(outputs, _normalize_again(inputs, variables, mean, variance, epsilon))
+            mark(outputs, _normalize_again(inputs, variables, mean, variance, epsilon))
         if activate is not None:
             outputs = activate(outputs)
         return parts.collect(outputs_collections, opened.name, outputs)
@@ -244,17 +245,18 @@ def _fused(
 
 def _normalize_again(
     x: tf.Tensor, variables: Variables, mean: tf.Tensor, variance: tf.Tensor, epsilon: float
-) -> again.Compute:
+) -> Compute:
     """How the outputs follow from the inputs [N, H, W, C] and their statistics; variance is the unbiased one."""
     channels = x.shape[-1]
     scale = tf.ones([channels]) if variables.gamma is None else tf.convert_to_tensor(variables.gamma)
     offset = tf.zeros([channels]) if variables.beta is None else tf.convert_to_tensor(variables.beta)
 
     def compute(gradient: tf.Tensor) -> tf.Tensor:
-        (held,) = again.after(gradient, x)
+        (held,) = after([gradient], scale)
         count = shared_norm.values_a_channel(x)
         biased = variance * (tf.maximum(count - 1.0, 1.0) / count)
-        return shared_norm.normalise(held, scale, offset, mean, biased, epsilon)
+        statistics = shared_norm.known_moments(x, mean, biased)
+        return shared_norm.differentiable_normalise(x, held, offset, *statistics, epsilon)
 
     return compute
 

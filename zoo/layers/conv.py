@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import again, parts
+from zoo.layers import parts, recompute
 from zoo.layers.geometry import Padding, Pair, check_window, paddings, pair
 from zoo.layers.initializers import (
     constant_initializer,
@@ -193,8 +193,8 @@ def _convolve(
         "explicit_paddings": explicit,
         "dilations": [1, *rates, 1],
     }
-    if again.how(x) is not None:
-        return again.conv2d(x, weights, **how_to)
+    if recompute.how(x) is not None:
+        return recompute.conv2d(x, weights, **how_to)
     return tf.raw_ops.Conv2D(input=x, filter=weights, **how_to)
 
 

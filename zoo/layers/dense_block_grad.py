@@ -8,8 +8,7 @@ with concatenation, the copies grow with the square of the depth. Here
   * the statistics of a map are measured once and serve every later layer (see ``shared_norm``);
   * the backward pass recomputes normalisation and ReLU, of one layer and one piece at a time.
 
-``after`` keeps that order. A graph has no other reason to: the recomputation of every layer could start at once, or be
-merged with the forward pass, and all that was dropped would be in memory again.
+``recompute.after`` keeps that order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo.layers import shared_norm
+from zoo.layers.recompute import after
 from zoo.layers.shared_norm import Moments
 
 
@@ -63,7 +63,7 @@ class Forward(NamedTuple):
 
 
 class Primitives(NamedTuple):
-    """The operations that carry a gradient of their own, or do not need one."""
+    """The operations on statistics: kernels without a gradient, kernels with one, or composed of plain operations."""
 
     moments: Callable[..., Moments]
     normalise: Callable[..., tf.Tensor]
@@ -71,21 +71,7 @@ class Primitives(NamedTuple):
 
 PLAIN = Primitives(shared_norm.moments, shared_norm.normalise)
 DIFFERENTIABLE = Primitives(shared_norm.differentiable_moments, shared_norm.differentiable_normalise)
-
-
-def after(token: Sequence[tf.Tensor], *tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the tensors, to be used only once those of ``token`` are there.
-
-    In a graph they get a control dependency, which costs nothing. XLA ignores those, so vectors also get a zero added
-    that comes from the token; no optimiser can know that it is one, because NaN is not equal to itself.
-    """
-    if not token or tf.executing_eagerly():
-        return list(tensors)
-    with tf.control_dependencies(list(token)):
-        held = [tf.identity(t) for t in tensors]
-    first = tf.stop_gradient(tf.reshape(token[-1], [-1])[0])
-    zero = tf.where(tf.equal(first, first), tf.zeros_like(first), first)
-    return [t + tf.cast(zero, t.dtype) if t.shape.rank == 1 else t for t in held]
+COMPOSED = Primitives(shared_norm.composed_moments, shared_norm.composed_normalise)
 
 
 def conv(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:

@@ -14,7 +14,6 @@ from zoo.layers.dense_block_grad import (
     PLAIN,
     Maps,
     Primitives,
-    after,
     conv,
     conv_input_grad,
     conv_kernel_grad,
@@ -23,6 +22,7 @@ from zoo.layers.dense_block_grad import (
     part_of,
     relu_grad,
 )
+from zoo.layers.recompute import after
 from zoo.layers.shared_norm import Moments
 
 

@@ -5,18 +5,18 @@ tape, in ``tf.gradients``, under XLA and in a replica alike. Nothing in here wri
 again changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tensorflow as tf
 
-from zoo.layers.dense_block_grad import DIFFERENTIABLE, Block, Forward, Layer, Maps
+from zoo.layers.dense_block_grad import COMPOSED, DIFFERENTIABLE, PLAIN, Block, Forward, Layer, Maps, Primitives
 from zoo.layers.dense_pool import Pooled
+from zoo.layers.gradients import with_gradient
 
-Gradient = Callable[..., list[tf.Tensor]]
+Tensors = Sequence[tf.Tensor]
 
 
-@tf.autograph.experimental.do_not_convert
 def run_block(block: Block, inputs: tf.Tensor, memory: str) -> Forward:
     """Computes a block's maps.
 
@@ -31,30 +31,33 @@ def run_block(block: Block, inputs: tf.Tensor, memory: str) -> Forward:
     if memory == "store":
         return replace(block, primitives=DIFFERENTIABLE).forward(inputs)
     arity = sum(weight is not None for weight in block.layers[0])
+
+    def of(weights: Tensors, primitives: Primitives = PLAIN) -> Block:
+        layers = [Layer(*weights[i : i + arity]) for i in range(0, len(weights), arity)]
+        return replace(block, layers=layers, primitives=primitives)
+
+    def without_bottlenecks(found: Forward) -> Forward:
+        measured = {i: m for i, m in found.bottleneck_moments.items() if (i, 2) not in block.given}
+        return Forward(found.maps, {}, measured)
+
     structure: list[Forward] = []  # of the outputs, filled in by the forward pass
 
-    @tf.custom_gradient
-    def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[list[tf.Tensor], Gradient]:
-        layers = [Layer(*weights[i : i + arity]) for i in range(0, len(weights), arity)]
-        plain = replace(block, layers=layers)
-        forward = plain.forward(x)
-        measured = {i: m for i, m in forward.bottleneck_moments.items() if (i, 2) not in block.given}
-        outputs = Forward(forward.maps, {}, measured)
-        kept = forward if memory == "recompute" else forward._replace(bottlenecks={})
-        structure[:] = [outputs]
+    def forward(x: tf.Tensor, *weights: tf.Tensor) -> tuple[Forward, Forward]:
+        found = of(weights).forward(x)
+        structure[:] = [without_bottlenecks(found)]
+        return structure[0], found if memory == "recompute" else found._replace(bottlenecks={})
 
-        def grad(*doutputs: tf.Tensor) -> list[tf.Tensor]:
-            dmaps = tf.nest.pack_sequence_as(outputs, doutputs).maps
-            dx, dlayers = plain.backward(kept, dmaps.pieces, dmaps.moments)
-            return [dx, *_tensors(dlayers)]
+    def backward(tensors: Tensors, kept: Forward, doutputs: Tensors) -> Tensors:
+        dmaps = tf.nest.pack_sequence_as(structure[0], doutputs).maps
+        dx, dlayers = of(tensors[1:]).backward(kept, dmaps.pieces, dmaps.moments)
+        return [dx, *_tensors(dlayers)]
 
-        return tf.nest.flatten(outputs), grad
+    def plain(x: tf.Tensor, *weights: tf.Tensor) -> Forward:
+        return without_bottlenecks(of(weights, COMPOSED).forward(x))
 
-    outputs = run(inputs, *_tensors(block.layers))
-    return tf.nest.pack_sequence_as(structure[0], outputs)
+    return with_gradient(forward, backward, plain, inputs, *_tensors(block.layers))
 
 
-@tf.autograph.experimental.do_not_convert
 def run_pooled(pooled: Pooled, inputs: Maps, memory: str) -> tf.Tensor:
     """Computes norm, ReLU, convolution and pooling of maps.
 
@@ -70,21 +73,28 @@ def run_pooled(pooled: Pooled, inputs: Maps, memory: str) -> tf.Tensor:
         return replace(pooled, primitives=DIFFERENTIABLE).forward(inputs)
     weights = [w for w in (pooled.gamma, pooled.beta, pooled.kernel) if w is not None]
 
-    @tf.custom_gradient
-    def run(*tensors: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+    def of(tensors: Tensors, primitives: Primitives = PLAIN) -> tuple[Pooled, Maps]:
+        given = dict(zip(("gamma", "beta", "kernel"), tensors[: len(weights)], strict=False))  # there may be no kernel
         maps = tf.nest.pack_sequence_as(inputs, tensors[len(weights) :])
-        plain = replace(pooled, **dict(zip(("gamma", "beta", "kernel"), tensors[: len(weights)], strict=False)))
-        y = plain.forward(maps)
+        return replace(pooled, primitives=primitives, **given), maps
 
-        def grad(dy: tf.Tensor) -> list[tf.Tensor]:
-            dpieces, dmoments, dweights = plain.backward(maps, y, dy)
-            if pooled.given is not None:  # then the maps' own statistics were not used
-                dmoments = tf.nest.map_structure(tf.zeros_like, list(maps.moments))
-            return [*dweights, *dpieces, *tf.nest.flatten(dmoments)]
+    def forward(*tensors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        plain_primitives, maps = of(tensors)
+        y = plain_primitives.forward(maps)
+        return y, y
 
-        return y, grad
+    def backward(tensors: Tensors, y: tf.Tensor, doutputs: Tensors) -> Tensors:
+        plain_primitives, maps = of(tensors)
+        dpieces, dmoments, dweights = plain_primitives.backward(maps, y, doutputs[0])
+        if pooled.given is not None:  # then the maps' own statistics were not used
+            dmoments = tf.nest.map_structure(tf.zeros_like, list(maps.moments))
+        return [*dweights, *dpieces, *tf.nest.flatten(dmoments)]
 
-    return run(*weights, *tf.nest.flatten(inputs))
+    def plain(*tensors: tf.Tensor) -> tf.Tensor:
+        composed, maps = of(tensors, COMPOSED)
+        return composed.forward(maps)
+
+    return with_gradient(forward, backward, plain, *weights, *tf.nest.flatten(inputs))
 
 
 def _tensors(layers: Sequence[Layer]) -> list[tf.Tensor]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from zoo import scoping
 from zoo.layers import parts
+from zoo.layers.gradients import with_gradient
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 
 _UPDATE = "AssignMovingAvg"
@@ -44,8 +45,27 @@ def of_batch(
     if group is not None:
         return _of_replicas(x, axes, weights, count, group)
     if weights is None:
-        return *tf.nn.moments(x, axes, keepdims=True), count
+        return *mean_and_variance(x, axes), count
     return *tf.nn.weighted_moments(x, axes, _spread(weights, x), keepdims=True), count
+
+
+def mean_and_variance(x: tf.Tensor, axes: Sequence[int]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the two over these axes, which stay as 1; right to any derivative, as ``tf.nn.moments`` is not."""
+
+    def plain(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        mean = tf.reduce_mean(x, axes, keepdims=True)
+        return mean, tf.reduce_mean(tf.math.squared_difference(x, mean), axes, keepdims=True)
+
+    def forward(x: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor]:
+        found = plain(x)
+        return found, found[0]
+
+    def backward(inputs: Sequence[tf.Tensor], mean: tf.Tensor, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        (x,), (dmean, dvariance) = inputs, upstream
+        count = tf.cast(tf.size(x) / tf.size(mean), x.dtype)
+        return [dmean / count + (2.0 * dvariance / count) * (x - mean)]
+
+    return with_gradient(forward, backward, plain, x)
 
 
 def _spread(weights: tf.Tensor, x: tf.Tensor) -> tf.Tensor:

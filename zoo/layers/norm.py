@@ -10,6 +10,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.layers import parts
 from zoo.layers.initializers import ones_initializer, zeros_initializer
+from zoo.layers.moments import mean_and_variance
 
 
 @scoping.add_arg_scope
@@ -71,7 +72,7 @@ def layer_norm(
         beta = names.make("beta", zeros_initializer()) if center else None
         gamma = names.make("gamma", ones_initializer()) if scale else None
         x = inputs if inputs.dtype == tf.float64 else tf.cast(inputs, tf.float32)
-        mean, variance = tf.nn.moments(x, list(range(first, rank)), keepdims=True)
+        mean, variance = mean_and_variance(x, list(range(first, rank)))
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         outputs = tf.cast(tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon), inputs.dtype)
         outputs.set_shape(inputs.shape)
@@ -159,7 +160,7 @@ def group_norm(
             mean = tf.reduce_mean(x, axes, keepdims=True)
             variance = tf.reduce_mean(tf.square(x), axes, keepdims=True) - tf.square(mean)
         else:
-            mean, variance = tf.nn.moments(x, axes, keepdims=True)
+            mean, variance = mean_and_variance(x, axes)
         outputs = tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon)
         outputs = tf.cast(tf.reshape(outputs, sizes), inputs.dtype)
         outputs.set_shape(inputs.shape)

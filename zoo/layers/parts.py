@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import again
+from zoo.layers import recompute
 from zoo.scoping import keras_names
 from zoo.scoping.features import PREPARE
 
@@ -213,8 +213,8 @@ def finish(
             biases = tf.cast(biases, outputs.dtype)
         outputs = tf.raw_ops.BiasAdd(value=outputs, bias=biases, data_format=data_format)
     if activation_fn is not None:
-        recomputed = activation_fn is tf.nn.relu and again.how(outputs) is not None
-        outputs = again.relu(outputs) if recomputed else activation_fn(outputs)
+        recomputed = activation_fn is tf.nn.relu and recompute.how(outputs) is not None
+        outputs = recompute.relu(outputs) if recomputed else activation_fn(outputs)
     return collect(outputs_collections, alias, outputs) if outputs_collections else outputs
 
 

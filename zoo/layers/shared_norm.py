@@ -12,7 +12,7 @@ S. Ioffe and C. Szegedy, arXiv:1502.03167, section 3, with the sums of its chain
 float32, bfloat16 and float16 maps go through TensorFlow's fused kernels; float64 ones through plain operations.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +20,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
 from zoo.layers import parts
+from zoo.layers.gradients import with_gradient
 from zoo.layers.moments import of_batch, present
 
 Moments = tuple[tf.Tensor, tf.Tensor]
@@ -64,12 +65,8 @@ def moments(x: tf.Tensor) -> Moments:
     Returns:
         Mean and biased variance, [C] each, float32 (float64 for a float64 map).
     """
-    if _together() is not None:
-        mean, variance, _ = of_batch(tf.cast(x, statistics_dtype(x)), 3, None, synchronized=True)
-        return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
-    if not _fused(x):
-        mean = tf.reduce_mean(x, _AXES)
-        return mean, tf.reduce_mean(tf.math.squared_difference(x, mean), _AXES)
+    if _together() is not None or not _fused(x):
+        return composed_moments(x)
     width = x.shape.as_list()[-1:]
     ones, zeros = tf.ones(width), tf.zeros(width)
     measured = tf.raw_ops.FusedBatchNormV3(x=x, scale=ones, offset=zeros, mean=[], variance=[], is_training=True)
@@ -114,9 +111,7 @@ def normalise(
         epsilon: Added to the variance.
     """
     if not _fused(x):
-        return (x - tf.cast(mean, x.dtype)) * tf.cast(gamma * tf.math.rsqrt(variance + epsilon), x.dtype) + tf.cast(
-            beta, x.dtype
-        )
+        return composed_normalise(x, gamma, beta, mean, variance, epsilon)
     return tf.raw_ops.FusedBatchNormV3(
         x=x, scale=gamma, offset=beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False
     ).y
@@ -177,11 +172,42 @@ def _fused_grad(
     return grads.x_backprop, grads.scale_backprop, grads.offset_backprop
 
 
-@tf.custom_gradient
-def differentiable_moments(x: tf.Tensor) -> tuple[Moments, Callable[..., tf.Tensor]]:
+def composed_moments(x: tf.Tensor) -> Moments:
+    """``moments`` in operations that TensorFlow differentiates to any order."""
+    mean, variance, _ = of_batch(tf.cast(x, statistics_dtype(x)), 3, None, synchronized=_together() is not None)
+    return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
+
+
+def composed_normalise(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, epsilon: float
+) -> tf.Tensor:
+    """``normalise`` in operations that TensorFlow differentiates to any order."""
+    y = (tf.cast(x, statistics_dtype(x)) - mean) * (gamma * tf.math.rsqrt(variance + epsilon)) + beta
+    return tf.cast(y, x.dtype)
+
+
+def differentiable_moments(x: tf.Tensor) -> Moments:
     """``moments`` with a gradient."""
-    mean, variance = moments(x)
-    return (mean, variance), lambda dmean, dvariance: moments_grad(x, mean, dmean, dvariance)
+
+    def forward(x: tf.Tensor) -> tuple[Moments, tf.Tensor]:
+        found = moments(x)
+        return found, found[0]
+
+    return with_gradient(forward, _moments_backward, composed_moments, x)
+
+
+def known_moments(x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> Moments:
+    """Returns what ``moments`` measured of x before, with x's gradient."""
+
+    def forward(_: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tuple[Moments, tf.Tensor]:
+        return (mean, variance), mean
+
+    return with_gradient(forward, _moments_backward, lambda x, *_: composed_moments(x), x, mean, variance)
+
+
+def _moments_backward(inputs: Sequence[tf.Tensor], mean: tf.Tensor, upstream: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    x, *others = inputs
+    return [moments_grad(x, mean, *upstream), *map(tf.zeros_like, others)]
 
 
 def differentiable_normalise(
@@ -189,12 +215,17 @@ def differentiable_normalise(
 ) -> tf.Tensor:
     """``normalise`` with a gradient for all five tensors, the statistics' too."""
 
-    @tf.custom_gradient
-    def affine(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> Any:
-        def grad(dy: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            dx, dgamma, dbeta = normalise_grad(dy, x, gamma, mean, variance, epsilon)
-            return dx, dgamma, dbeta, *statistics_grad(gamma, dgamma, dbeta, variance, epsilon)
+    def backward(inputs: Sequence[tf.Tensor], _: Any, upstream: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        (x, gamma, _, mean, variance), (dy,) = inputs, upstream
+        dx, dgamma, dbeta = normalise_grad(dy, x, gamma, mean, variance, epsilon)
+        return dx, dgamma, dbeta, *statistics_grad(gamma, dgamma, dbeta, variance, epsilon)
 
-        return normalise(x, gamma, beta, mean, variance, epsilon), grad
+    def forward(*tensors: tf.Tensor) -> tuple[tf.Tensor, tuple[()]]:
+        x, gamma, beta, mean, variance = tensors
+        return normalise(x, gamma, beta, mean, variance, epsilon), ()
 
-    return affine(x, gamma, beta, mean, variance)
+    def plain(*tensors: tf.Tensor) -> tf.Tensor:
+        x, gamma, beta, mean, variance = tensors
+        return composed_normalise(x, gamma, beta, mean, variance, epsilon)
+
+    return with_gradient(forward, backward, plain, x, gamma, beta, mean, variance)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from zoo import layers
-from zoo.layers import again
+from zoo.layers.recompute import after, mark
 from zoo.scoping import add_arg_scope, arg_scope, variable_scope
 
 
@@ -109,7 +109,7 @@ def average_3x3(
 
     outputs = average(net)
     if recompute:
-        again.mark(outputs, lambda gradient: average(*again.after(gradient, net)))
+        mark(outputs, lambda gradient: average(*after([gradient], net)))
     return outputs
 
 

@@ -82,7 +82,7 @@ def sum_over_replicas(value: tf.Tensor, group: Replicas) -> tf.Tensor:
 
     @tf.custom_gradient
     def joined(value: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        return tf.identity(total), lambda upstream: (group.sum([upstream])[0], None)
+        return tf.identity(total), lambda upstream: (sum_over_replicas(upstream, group), None)
 
     return joined(value, total)
 

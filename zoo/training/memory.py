@@ -103,7 +103,9 @@ def peak_bytes(graph: Any) -> int:
     last_use: dict[int, int] = {}
     root: dict[int, int] = {}
     for number, operation in enumerate(operations):
-        for tensor in operation.inputs:
+        for slot, tensor in enumerate(operation.inputs):
+            if operation.type == "IdentityN" and not operation.outputs[slot].consumers():
+                continue  # of a hand-written gradient; TensorFlow's optimizer takes it out
             last_use[root.get(id(tensor), id(tensor))] = number
         if operation.type in _SAME_BUFFER:
             for source, output in zip(operation.inputs, operation.outputs, strict=False):

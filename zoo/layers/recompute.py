@@ -1,4 +1,4 @@
-"""ReLUs behind batch norms that are computed again in the backward pass, so that training does not keep them.
+"""What the backward pass computes again, so that training does not keep it, and what holds it back until then.
 
 A convolution's gradient needs its input, and ReLU's its output. Behind a batch norm both follow from what the batch
 norm keeps anyway: y = max(0, gamma (x - mean) / sqrt(variance + epsilon) + beta). Nothing here writes to a variable.
@@ -6,29 +6,41 @@ norm keeps anyway: y = max(0, gamma (x - mean) / sqrt(variance + epsilon) + beta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-_MARK = "_zoo_again"
+_MARK = "_zoo_recompute"
 Compute = Callable[[tf.Tensor], tf.Tensor]
 
 
+def after(token: Sequence[tf.Tensor], *tensors: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the tensors, to be used only once those of ``token`` are there.
+
+    A graph has no other reason to wait: what is computed again could start at once, or be merged with the forward pass,
+    and all that was dropped would be in memory again. A control dependency costs nothing, but XLA ignores it; so
+    vectors also get a zero added that comes from the token. No optimiser can know that it is one, because NaN is not
+    equal to itself. Hang what XLA is to wait for on a vector.
+    """
+    if not token or tf.executing_eagerly():
+        return list(tensors)
+    # identities, because tf.vectorized_map converts all outputs of what a control dependency comes from
+    with tf.control_dependencies([tf.identity(t) for t in token]):
+        held = [tf.identity(t) for t in tensors]
+    first = tf.stop_gradient(tf.reshape(token[-1], [-1])[0])
+    zero = tf.where(tf.equal(first, first), tf.zeros_like(first), first)
+    return [t + tf.cast(zero, t.dtype) if t.shape.rank == 1 else t for t in held]
+
+
 def mark(tensor: tf.Tensor, compute: Compute) -> None:
-    """Says how a tensor is computed again: ``compute(gradient)`` gives it once that gradient is there."""
+    """Says how a tensor is computed again: ``compute(gradient)`` gives it after that gradient, derivatives too."""
     setattr(tensor, _MARK, compute)
 
 
 def how(tensor: tf.Tensor) -> Compute | None:
     """Returns how a tensor is computed again; None for one that is kept."""
     return getattr(tensor, _MARK, None)
-
-
-def after(gradient: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the tensors again, not before a gradient is there: otherwise they would be computed in advance."""
-    with tf.control_dependencies([gradient]):
-        return [tf.identity(tensor) for tensor in tensors]
 
 
 def relu(inputs: tf.Tensor) -> tf.Tensor:

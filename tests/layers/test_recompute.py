@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import zoo
 from zoo import layers
-from zoo.layers import again
+from zoo.layers import recompute
 from zoo.nets.inception_blocks import average_3x3
 
 
@@ -77,10 +77,10 @@ def test_the_backward_pass_reads_no_relu_and_no_average_of_the_forward_pass(reco
 def test_only_training_with_the_fused_kernel_and_relu_is_marked():
     with tf.Graph().as_default():
         x = tf.zeros([2, 4, 4, 3])
-        assert again.how(layers.batch_norm(x, recompute=True)) is not None
-        assert again.how(layers.batch_norm(x)) is None
-        assert again.how(layers.batch_norm(x, recompute=True, is_training=False)) is None
-        assert again.how(layers.batch_norm(tf.cast(x, tf.float64), recompute=True)) is None
+        assert recompute.how(layers.batch_norm(x, recompute=True)) is not None
+        assert recompute.how(layers.batch_norm(x)) is None
+        assert recompute.how(layers.batch_norm(x, recompute=True, is_training=False)) is None
+        assert recompute.how(layers.batch_norm(tf.cast(x, tf.float64), recompute=True)) is None
         norm = {"normalizer_fn": layers.batch_norm, "normalizer_params": {"recompute": True}}
-        assert again.how(layers.conv2d(x, 4, 3, **norm)) is not None
-        assert again.how(layers.conv2d(x, 4, 3, activation_fn=tf.nn.elu, **norm)) is None
+        assert recompute.how(layers.conv2d(x, 4, 3, **norm)) is not None
+        assert recompute.how(layers.conv2d(x, 4, 3, activation_fn=tf.nn.elu, **norm)) is None
