@@ -54,9 +54,10 @@ def split_batch(batch: Any, count: int) -> list[Share]:
     flat = [tf.convert_to_tensor(part) if not tf.is_tensor(part) else part for part in tf.nest.flatten(batch)]
     if not flat:
         raise ValueError("a batch has at least one tensor, got none")
-    sizes = {part.shape[0] for part in flat if part.shape.rank and part.shape[0] is not None}
-    if len(sizes) > 1 or any(part.shape.rank == 0 for part in flat):
-        raise ValueError(f"all parts of a batch have one first dimension, got {[tuple(p.shape) for p in flat]}")
+    shapes = [part.shape.as_list() if part.shape.rank is not None else [None] for part in flat]  # numbers in TF1, too
+    sizes = {shape[0] for shape in shapes if shape and shape[0] is not None}
+    if len(sizes) > 1 or [] in shapes:
+        raise ValueError(f"all parts of a batch have one first dimension, got {[tuple(shape) for shape in shapes]}")
     known = sizes.pop() if sizes else None
     if known is not None and known < count:
         raise ValueError(f"a batch of {known} cannot be split over {count} towers: give each at least one example")

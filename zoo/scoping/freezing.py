@@ -80,6 +80,7 @@ class FreezingMixin:
             matched.update(dict.fromkeys(hits))
         for name in matched:
             self.book.scopes[name].trainable = trainable
+        self.retrace()  # a Keras layer of the network does not do so by itself
         return list(matched)
 
     def retrace(self: Any) -> None:

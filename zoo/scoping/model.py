@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
 from zoo.scoping.losses import check_loss, makers_of
 from zoo.scoping.net_spec import NetSpec, description_of
+from zoo.scoping.owned import Used, noted, own
 from zoo.scoping.replicas import replicas
 from zoo.scoping.saving import SavingMixin
 from zoo.scoping.specs import as_specs, check_dense, dense_tensor, spec_of
@@ -54,6 +56,10 @@ class _Book:
     card: dict[str, Any] = field(default_factory=dict)
 
 
+class NotBuiltError(ValueError, AttributeError):
+    """A model was asked for what it has only once it is built; an AttributeError, as Keras looks with `hasattr`."""
+
+
 @keras.saving.register_keras_serializable(package="zoo")
 class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     """A scoped function as a Keras 3 model.
@@ -72,6 +78,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
 
     Raises:
       TypeError: `network` cannot be called, or does not take one of the options.
+      RuntimeError: TensorFlow's eager execution or its shapes of version 2 were switched off, which Keras needs.
     """
 
     misfit = ""  # see `load_named`
@@ -90,6 +97,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     ) -> None:
         if not callable(network):
             raise TypeError(f"A network is a function (inputs, *, is_training, **options). Received: {network!r}.")
+        _check_tensorflow()
         check_options(network, options)
         super().__init__(name=name or getattr(network, "__name__", "model").strip("<>"), dtype=dtype, autocast=False)
         self.network = network
@@ -120,13 +128,12 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         specs = self.book.input_specs or as_specs(input_shape, self.input_dtype, batch=False)
         self.book.input_specs = specs
         self.book.building = True
-        graph = tf.__internal__.FuncGraph("zoo_build")
         try:
-            with _real_variables(), graph.as_default():
-                inputs = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), specs)
-                outputs, end_points, _ = self._run(inputs, training=True)
+            (outputs, end_points, _), used = self._traced("zoo_build", specs, training=True)
         finally:
             self.book.building = False
+        if used.owned() or used.loose():
+            own(self, used, [self._traced("zoo_again", specs, training)[1] for training in (True, False)])
         self.book.output_specs = tf.nest.map_structure(spec_of, outputs)
         self.book.makers = makers_of(outputs)
         if self.book.loss is not None:
@@ -297,6 +304,34 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """What the network says about itself; None for a function that is no registered network."""
         return description_of(self.network)
 
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Shape of the output for that shape of the input, both with the batch; traces the network and runs nothing.
+
+        Args:
+          input_shape: As for `build`. A model that is not built stays so.
+        """
+        specs = as_specs(input_shape, self.input_dtype, batch=False)
+        if not self.built:
+            other = Model(self.network, seed=self.seed, dtype=self.dtype_policy, **self.options)
+            other.book.defaults = self.book.defaults
+            other._build_from(specs)
+            return other.output_shape
+        specs = tf.nest.map_structure(
+            lambda new, old: tf.TensorSpec(new.shape, old.dtype), specs, self.book.input_specs
+        )
+        (outputs, _, _), _ = self._traced("zoo_shape", specs, training=False)
+        return tf.nest.map_structure(lambda y: tuple(y.shape.as_list()), outputs)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Shape and type of the output, which is not always of the compute type that Keras takes it to be of."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def _traced(self, name: str, specs: Any, training: bool) -> tuple[tuple[Any, dict[str, Any], Frame], Used]:
+        """Runs the network on symbolic inputs, in a graph that is thrown away; returns also what the network used."""
+        with _real_variables(), noted(self, name) as used:
+            inputs = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), specs)
+            return self._run(inputs, training), used
+
     @property
     def input_dtype(self) -> str:
         """The type taken for inputs of which only the shape is known."""
@@ -363,7 +398,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
 
     def _need_built(self) -> None:
         if not self.built:
-            raise ValueError(
+            raise NotBuiltError(
                 f"Model {self.name!r} has no variables yet: it is built from its input's shape. Pass "
                 "input_shape=(32, 32, 1) when you make it, or call it once."
             )
@@ -378,6 +413,22 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """
         self._need_built()
         print_fn(summary_text(self, line_length))
+
+
+def _check_tensorflow() -> None:
+    """Says what of TensorFlow 2 was switched off, without which a Keras 3 model is built and then fails in `fit`."""
+    off = [] if isinstance(tf.TensorShape([1])[0], int) else ["its tensor shapes (disable_v2_tensorshape)"]
+    with tf.init_scope():
+        eager = tf.executing_eagerly()
+    if not eager:  # inside a TF1 graph, or everywhere: a new thread tells
+        with ThreadPoolExecutor(1) as thread:
+            off += [] if thread.submit(tf.executing_eagerly).result() else ["eager execution (disable_eager_execution)"]
+    if off:
+        raise RuntimeError(
+            "A Keras 3 model needs TensorFlow 2's behaviour. This program has switched off "
+            f"{' and '.join(off)}; tf.compat.v1.disable_v2_behavior() does both. Remove that call, or call the network "
+            "function itself in the graph: zoo.lenet5(images), where `images` is a tensor."
+        )
 
 
 @contextlib.contextmanager
