@@ -154,7 +154,7 @@ def shell(tmp_path):
 
 
 def test_completion_in_bash(shell):
-    shell("zoo --install-completion")
+    shell("zoo --install-completion; true")  # bash stays, for the shell is known by the parent process
     line = 'source ~/.bashrc; COMP_WORDS=({words}); COMP_CWORD={n}; _zoo_completion zoo; echo "${{COMPREPLY[@]}}"'
     assert shell(line.format(words="zoo tr", n=1)) == ["train"]
     assert shell(line.format(words="zoo train lenet5 --schedule co", n=4)) == ["cosine", "constant"]
