@@ -74,6 +74,24 @@ def test_the_backward_pass_reads_no_relu_and_no_average_of_the_forward_pass(reco
     assert len(read) == (0 if recompute else 4)
 
 
+@pytest.mark.slow
+def test_xla_computes_relus_again():
+    """XLA ignores control dependencies, and would merge what is computed again with the forward pass."""
+
+    def maxima(recompute):
+        model = zoo.Model(network, input_shape=(17, 17, 3), recompute=recompute)
+
+        def step(x):
+            with tf.GradientTape() as tape:
+                value = tf.reduce_sum(model(x, training=True) ** 3)
+            return tape.gradient(value, [v.value for v in model.trainable_variables])
+
+        compiled = tf.function(step, autograph=False, jit_compile=True)
+        return compiled.experimental_get_compiler_ir(images())(stage="optimized_hlo").count(" maximum(")
+
+    assert maxima(True) > maxima(False)
+
+
 def test_only_training_with_the_fused_kernel_and_relu_is_marked():
     with tf.Graph().as_default():
         x = tf.zeros([2, 4, 4, 3])
