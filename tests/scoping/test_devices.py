@@ -89,7 +89,7 @@ def test_a_model_inside_another_models_network():
             return y * zoo.get_variable("w", [4])
 
     model = zoo.Model(outer, input_shape=(3,))
-    assert model.variable_names == ["outer/w"]
+    assert model.variable_names == ["outer/w", *(f"outer/tiny/{name}" for name in inner.variable_names)]
     assert model(X).shape == (32, 4)
 
 
