@@ -101,6 +101,8 @@ def test_the_embedded_trunk_is_small_and_its_file_is_checked(monkeypatch, tmp_pa
     trunk = load_trunk(weights="embedded")
     assert trunk.model.count_params() == 1_382_156 and trunk.size == (128, 128, 3)
     assert "embedded" in trunk.source
+    assert trunk.offered() == zoo.inception_v3.spec.worth_reading and set(trunk.offered()) < set(trunk.end_points)
+    assert trunk.bottleneck == trunk.offered()[-1] == zoo.inception_v3.spec.last_map
     for suffix in (".safetensors", ".json"):
         (tmp_path / f"{EMBEDDED}{suffix}").write_bytes((bundled.folder() / f"{EMBEDDED}{suffix}").read_bytes())
     card = json.loads((tmp_path / f"{EMBEDDED}.json").read_text())

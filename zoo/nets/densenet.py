@@ -45,6 +45,7 @@ def _imagenet_input(options: Mapping[str, Any]) -> tuple[int, int, int]:
         preprocessing=PRESETS["imagenet_torchvision"],
         inputs=_imagenet_input,
         headless={"num_classes": 0},
+        last_map="final_block",
     )
 )
 def densenet(
@@ -179,6 +180,7 @@ def _published(
             preprocessing=PRESETS["imagenet_torchvision"],
             inputs=_imagenet_input,
             headless={"num_classes": 0},
+            last_map="final_block",
             **spec,
         )
     )(network)
@@ -235,6 +237,7 @@ densenet264 = _published(  # table 1 of the paper; its technical report means k 
         ),
         inputs=lambda options: (32, 32, options.get("in_channels", 3)),
         headless={"num_classes": 0},
+        last_map="final_block",
     )
 )
 def densenet_cifar(

@@ -124,6 +124,8 @@ def inception_arg_scope(
         heads=("Logits",),
         aux_heads=("AuxLogits",),
         headless={"num_classes": 0, "global_pool": True, "aux_logits": False},
+        last_map="Mixed_7c",
+        worth_reading=("Mixed_6b", "Mixed_6e", "Mixed_7a", "Mixed_7c"),
     )
 )
 def inception_v3(

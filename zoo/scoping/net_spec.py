@@ -56,6 +56,9 @@ class NetSpec:
       aux_heads: Names of the scopes of auxiliary classifiers.
       headless: Options that leave all heads out, so that the network ends at its features for inputs of any size that
         it takes; None when it cannot.
+      last_map: Name of the last end point that is a map to be pooled: what stands behind it is pooled already. Empty
+        where that is the last end point [N, H, W, C].
+      worth_reading: End points that a new head may read, pooled, where it is known which are worth it.
       builder: The registered ``Net``; set by ``register_net``.
     """
 
@@ -72,6 +75,8 @@ class NetSpec:
     heads: Sequence[str] | Callable[[Options], Sequence[str]] = Parts.heads
     aux_heads: Sequence[str] = Parts.aux_heads
     headless: Options | None = None
+    last_map: str = ""
+    worth_reading: Sequence[str] = ()
     builder: Any = field(default=None, repr=False, compare=False)
 
     def input_shape(self, options: Options | None = None) -> Any:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from zoo.scoping import Model
 
 EMBEDDED = "inception_v3_x025"
-# Pooled end points that ``auto`` looks at; for other networks see ``offered``.
-AUTO = {"inception_v3": ("Mixed_6b", "Mixed_6e", "Mixed_7a", "Mixed_7c")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +53,8 @@ class Trunk:
     @property
     def bottleneck(self) -> str:
         """The last map of the network: pooled, it is the classical bottleneck."""
-        return next(
-            name for name in reversed(self.end_points) if name not in ("AvgPool_1a", "global_pool", "PreLogits")
-        )
+        last = get_net(self.net).spec.last_map
+        return last if last in self.end_points else self.end_points[-1]
 
     @property
     def detail(self) -> str:
@@ -70,9 +67,9 @@ class Trunk:
         return int(self.model.book.end_point_specs[end_point].shape[-1])
 
     def offered(self) -> tuple[str, ...]:
-        """Returns the end points that ``auto`` chooses among: four in the later half of the network."""
-        if self.net in AUTO:
-            return AUTO[self.net]
+        """Returns the end points that ``auto`` chooses among: those its `NetSpec` names, or four in the later half."""
+        if known := tuple(get_net(self.net).spec.worth_reading):
+            return known
         maps = self.end_points[: self.end_points.index(self.bottleneck) + 1]
         later = maps[len(maps) // 2 :]
         places = np.unique(np.linspace(0, len(later) - 1, 4).round().astype(int))
