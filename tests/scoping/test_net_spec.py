@@ -53,6 +53,40 @@ def test_the_heads_are_what_other_classes_change_and_what_is_left_out(net, optio
         assert shapes(without) == {name: shape for name, shape in shapes(five).items() if name not in heads}
 
 
+@pytest.mark.parametrize(("net", "options"), CASES)
+def test_what_it_names_is_in_the_model(net, options):
+    model, spec = zoo.create(net, **options), get_net(net).spec
+    maps = {name: s.shape for name, s in model.book.end_point_specs.items() if s.shape.rank == 4}
+    assert {spec.last_map, *spec.worth_reading} - {""} <= maps.keys()
+    pooled = next((name for name in spec.pooled if name in maps), None)
+    assert pooled is None or maps[pooled][1:3] == [1, 1]
+    assert set(spec.aux_weights) == {name for name in model.book.end_point_specs if name.startswith("Aux")}
+    assert (spec.data == "pictures") == (spec.preprocessing is not None)
+
+
+@pytest.mark.parametrize("net", sorted(set(SMALL) | PRESETS | {"word_lm"}))
+def test_the_option_that_drops_is_named(net):
+    found = [option for option in get_net(net).options() if "keep_prob" in option or "drop" in option]
+    assert found == ([get_net(net).spec.dropout] if get_net(net).spec.dropout else [])
+
+
+def test_a_published_form_differs_in_its_defaults_and_forges_nothing():
+    for name in PRESETS:
+        spec, options = get_net(name).spec, get_net(name).options()
+        usual = get_net(spec.preset_of).options()
+        assert list(options) == list(usual)
+        assert {key for key in usual if options[key] != usual[key]} <= {"block_config", "growth_rate", "scope"}
+        assert not hasattr(get_net(name).network, "__signature__")
+
+
+def test_other_peoples_names_are_theirs():
+    networks = [get_net(name).spec for name in zoo.list_nets()]
+    assert all(hasattr(keras.applications, spec.elsewhere["keras"]) for spec in networks if "keras" in spec.elsewhere)
+    assert {spec.name for spec in networks if "keras" in spec.elsewhere} > {"inception_v3", "densenet121"}
+    models = pytest.importorskip("torchvision.models")
+    assert all(hasattr(models, spec.elsewhere[key]) for spec in networks for key in spec.elsewhere if key[0] == "t")
+
+
 def test_models_carry_it_through_every_copy(tmp_path):
     model = zoo.lenet5(num_classes=3, variant="slim")
     model.save(tmp_path / "m.keras")

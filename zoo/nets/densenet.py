@@ -13,7 +13,7 @@ The memory column counts the tensors that ``memory="recompute"`` and a network t
 backward pass. Variables have the names of the slim DenseNet.
 """
 
-import inspect
+import functools
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -46,6 +46,7 @@ def _imagenet_input(options: Mapping[str, Any]) -> tuple[int, int, int]:
         inputs=_imagenet_input,
         headless={"num_classes": 0},
         last_map="final_block",
+        dropout="dropout_rate",
     )
 )
 def densenet(
@@ -154,17 +155,8 @@ def _published(
     name: str, blocks: tuple[int, ...], growth_rate: int, params: tuple[int, int], gmacs: float, **spec: Any
 ) -> Net:
     """Registers ``densenet`` with other defaults under a name of its own."""
-    defaults = {"block_config": blocks, "growth_rate": growth_rate, "scope": name}
-
-    def network(
-        images: tf.Tensor, num_classes: int | None = 1000, *, is_training: bool = False, **options: Any
-    ) -> Output:
-        return densenet.network(images, num_classes, is_training=is_training, **{**defaults, **options})
-
-    signature = inspect.signature(densenet.network)
-    parameters = [p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()]
-    network.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    network.__name__ = network.__qualname__ = name
+    network = functools.partial(densenet.network, block_config=blocks, growth_rate=growth_rate, scope=name)
+    network.__module__, network.__name__, network.__qualname__ = __name__, name, name  # type: ignore[attr-defined]
     network.__doc__ = (densenet.network.__doc__ or "").replace(
         "A DenseNet of any size; without options DenseNet-121.",
         f"DenseNet-{name.removeprefix('densenet')}: blocks of {', '.join(map(str, blocks))} layers, k = {growth_rate}.",
@@ -181,6 +173,8 @@ def _published(
             inputs=_imagenet_input,
             headless={"num_classes": 0},
             last_map="final_block",
+            dropout="dropout_rate",
+            preset_of="densenet",
             **spec,
         )
     )(network)
@@ -189,18 +183,22 @@ def _published(
 densenet121 = _published(
     *("densenet121", (6, 12, 24, 16), 32, (7_978_856, 8_062_504), 2.834),
     variants=(({"num_classes": 0}, {"trainable": 6_953_856, "total": 7_037_504}),),
+    elsewhere={"keras": "DenseNet121", "torchvision": "densenet121", "slim": "densenet121"},
 )
 densenet161 = _published(
     *("densenet161", (6, 12, 36, 24), 48, (28_681_000, 28_900_936), 7.728),
     variants=(({"num_classes": 0}, {"trainable": 26_472_000, "total": 26_691_936}),),
+    elsewhere={"torchvision": "densenet161", "slim": "densenet161"},
 )
 densenet169 = _published(
     *("densenet169", (6, 12, 32, 32), 32, (14_149_480, 14_307_880), 3.360),
     variants=(({"num_classes": 0}, {"trainable": 12_484_480, "total": 12_642_880}),),
+    elsewhere={"keras": "DenseNet169", "torchvision": "densenet169", "slim": "densenet169"},
 )
 densenet201 = _published(
     *("densenet201", (6, 12, 48, 32), 32, (20_013_928, 20_242_984), 4.291),
     variants=(({"num_classes": 0}, {"trainable": 18_092_928, "total": 18_321_984}),),
+    elsewhere={"keras": "DenseNet201", "torchvision": "densenet201"},
 )
 densenet264 = _published(  # table 1 of the paper; its technical report means k = 48
     *("densenet264", (6, 12, 64, 48), 32, (33_337_704, 33_736_232), 5.752),
@@ -238,6 +236,7 @@ densenet264 = _published(  # table 1 of the paper; its technical report means k 
         inputs=lambda options: (32, 32, options.get("in_channels", 3)),
         headless={"num_classes": 0},
         last_map="final_block",
+        dropout="dropout_rate",
     )
 )
 def densenet_cifar(

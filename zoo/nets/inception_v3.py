@@ -126,6 +126,9 @@ def inception_arg_scope(
         headless={"num_classes": 0, "global_pool": True, "aux_logits": False},
         last_map="Mixed_7c",
         worth_reading=("Mixed_6b", "Mixed_6e", "Mixed_7a", "Mixed_7c"),
+        aux_weights={"AuxLogits": 0.4},
+        dropout="dropout_keep_prob",
+        elsewhere={"keras": "InceptionV3", "torchvision": "inception_v3", "slim": "inception_v3"},
     )
 )
 def inception_v3(

@@ -85,6 +85,8 @@ _POOLINGS = {"max": layers.max_pool2d, "average": layers.avg_pool2d}
         computing=("activation", "pooling", "variant"),
         heads=lambda options: {"original": ("RBF",), "slim": ("fc4",)}.get(options.get("variant", ""), ("logits",)),
         headless={"num_classes": None},
+        dropout="dropout_keep_prob",
+        elsewhere={"slim": "lenet"},
     )
 )
 def lenet5(

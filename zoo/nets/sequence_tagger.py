@@ -36,6 +36,9 @@ def _specs(options: Mapping[str, Any]) -> Any:
         num_classes=10,
         published_params={"trainable": 38_666, "total": 38_666},
         inputs=_specs,
+        task="tag",
+        data="sequences",
+        dropout="keep_prob",
     )
 )
 def sequence_tagger(
@@ -138,6 +141,7 @@ def _both_ways(net: Any, lengths: Any, cell: Any, hidden: int, bidirectional: bo
         num_classes=10,
         published_params={"trainable": 81_674, "total": 81_674},
         preprocessing=Preprocessing((28, 28), "crop_or_pad", mean=(0.0,), std=(1.0,), channels=1),
+        dropout="keep_prob",
     )
 )
 def row_classifier(

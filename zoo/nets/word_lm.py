@@ -77,6 +77,22 @@ def _specs(options: Mapping[str, Any]) -> Any:
     return {"tokens": tokens, "first": tf.TensorSpec([None], tf.bool)} if options.get("carry") else tokens
 
 
+def summed_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
+    """The tutorial's loss: cross-entropy summed over the steps of a row.
+
+    Its clip norms and its rate of 1.0 belong to this sum, not to a mean over the steps.
+
+    Args:
+        labels: Next words int [N, T].
+        logits: [N, T, vocab_size].
+
+    Returns:
+        [N], float32 or wider. Perplexity is ``exp(mean / T)``.
+    """
+    labels = tf.cast(labels, tf.int32)  # Keras' compile hands labels over as floats
+    return tf.reduce_sum(rnn.softmax_cross_entropy(labels, logits), axis=1)
+
+
 @register_net(
     NetSpec(
         name="word_lm",
@@ -89,6 +105,11 @@ def _specs(options: Mapping[str, Any]) -> Any:
             ({"size": "large"}, {"trainable": 66_022_000, "total": 66_022_000}),
         ),
         inputs=_specs,
+        task="model words",
+        data="text",
+        loss=summed_cross_entropy,
+        metric="perplexity",
+        dropout="keep_prob",
         heads=(),  # the words belong to the embedding as much as to the output layer
     )
 )
@@ -197,22 +218,6 @@ def _parts(inputs: Any, carry: int | None) -> tuple[Any, Any, Any]:
     if tokens.shape.rank not in (2, None):
         raise ValueError(f"word_lm: word numbers are [rows, steps]; got shape {tokens.shape}: add the missing axis")
     return tokens, state, first
-
-
-def summed_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
-    """The tutorial's loss: cross-entropy summed over the steps of a row.
-
-    Its clip norms and its rate of 1.0 belong to this sum, not to a mean over the steps.
-
-    Args:
-        labels: Next words int [N, T].
-        logits: [N, T, vocab_size].
-
-    Returns:
-        [N], float32 or wider. Perplexity is ``exp(mean / T)``.
-    """
-    labels = tf.cast(labels, tf.int32)  # Keras' compile hands labels over as floats
-    return tf.reduce_sum(rnn.softmax_cross_entropy(labels, logits), axis=1)
 
 
 def perplexity(model: Model, numbers: np.ndarray, batch: int = 20, steps: int = 20, *, carry: bool = True) -> float:

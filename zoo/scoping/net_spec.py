@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Options = Mapping[str, Any]
+Task = Literal["classify", "tag", "model words"]
+DataKind = Literal["pictures", "sequences", "text"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,17 @@ class NetSpec:
       last_map: Name of the last end point that is a map to be pooled: what stands behind it is pooled already. Empty
         where that is the last end point [N, H, W, C].
       worth_reading: End points that a new head may read, pooled, where it is known which are worth it.
+      pooled: End points that hold the pooled features, before dropout; the first that a model has counts.
+      task: "classify" names an example, "tag" names each of its steps, "model words" says which word comes next.
+      data: What an example is: "pictures", "sequences" of features or numbers, or "text", which is read on and on.
+      loss: What training makes small: the name of one of the trainer's or Keras' losses, or a function (labels,
+        outputs) of its own.
+      metric: What its evaluation is measured by: "accuracy" or "perplexity".
+      aux_weights: Auxiliary outputs by end point, and the weight of the loss of each beside the main output's.
+      dropout: Name of the option that says how much is dropped in training; empty for a network that drops nothing.
+      preset_of: Name of the network of which this is a published form, with other defaults; empty for its own.
+      elsewhere: What others call the same network: names by "keras" (in ``keras.applications``), "torchvision" and
+        "slim".
       builder: The registered ``Net``; set by ``register_net``.
     """
 
@@ -77,6 +90,15 @@ class NetSpec:
     headless: Options | None = None
     last_map: str = ""
     worth_reading: Sequence[str] = ()
+    pooled: Sequence[str] = ("global_pool", "AvgPool_1a")
+    task: Task = "classify"
+    data: DataKind = "pictures"
+    loss: str | Callable[..., Any] = "softmax_cross_entropy"
+    metric: Literal["accuracy", "perplexity"] = "accuracy"
+    aux_weights: Mapping[str, float] = field(default_factory=dict)
+    dropout: str = ""
+    preset_of: str = ""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     builder: Any = field(default=None, repr=False, compare=False)
 
     def input_shape(self, options: Options | None = None) -> Any:
