@@ -1,38 +1,12 @@
-"""``zoo bench densenet``: its table, its arithmetic, and its refusals."""
+"""``zoo bench densenet``: its table and its refusals."""
 
 import csv
 
 import pytest
 from matplotlib.axes import Axes
 
+from zoo.bench.cells import Result
 from zoo.cli import main
-from zoo.cli._bench_plot import fit_line, growth
-from zoo.cli._bench_run import Cell, Result, largest_batch, ratio, slope
-from zoo.cli.bench import _cells
-
-
-def result(batch, allocator, resident=10**9, seconds=(1.0,)):
-    return Result(Cell("zoo", "densenet121", batch=batch), seconds, resident, allocator, {})
-
-
-def test_slope_and_largest_batch_cancel_what_is_constant():
-    results = [result(24, 1_000 + 24 * 50), result(8, 1_000 + 8 * 50)]
-    assert slope(results, "allocator_peak") == 50
-    assert largest_batch(results, "allocator_peak", 1_000 + 100 * 50 + 49) == 100
-    assert slope(results[:1], "allocator_peak") is None
-    assert slope([result(8, None), result(24, None)], "allocator_peak") is None
-
-
-def test_ratio_has_the_median_s_interval():
-    assert ratio([2.0], [1.0]) == (2.0, 2.0, 2.0)
-    ours = [float(i) for i in range(1, 11)]
-    assert ratio(ours, [1.0] * 10) == (5.5, 2.0, 9.0)  # the second and the ninth of ten: 97.9 %
-
-
-def test_fit_line_gives_the_residual():
-    assert fit_line([1, 2, 3], [2, 4, 6])[2] < 1e-12
-    assert fit_line([1, 2, 3], [1, 4, 9])[2] > 0.03
-    assert growth([1, 2, 3], [5, 20, 45]) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -92,18 +66,6 @@ def test_cells_are_compared_by_one_measure(theirs, measure, tmp_path, monkeypatc
     with pytest.raises(SystemExit):
         main([*words, str(tmp_path)])
     assert "densenet.csv is there already" in capsys.readouterr().err
-
-
-def test_peers_get_the_networks_they_have(capsys):
-    cells = _cells(
-        ["densenet161", "40x12"], ["store"], ["float32"], [False], ["keras", "torchvision"], Cell("zoo", ""), ""
-    )
-    assert [(cell.peer, cell.net) for cell in cells] == [
-        ("zoo", "densenet161"),
-        ("torchvision", "densenet161"),
-        ("zoo", "densenet_cifar"),
-    ]
-    assert "keras has no densenet161: left out" in capsys.readouterr().err
 
 
 @pytest.mark.slow

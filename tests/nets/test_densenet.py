@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import zoo
-from zoo.cli._bench_bound import kept_bytes
+from zoo.bench.densenet import kept_bytes
 
 SMALL = {"depth": 10, "growth_rate": 4, "num_classes": 3, "input_shape": (8, 8, 3), "seed": 1}
 LEVELS = ("store", "recompute", "minimal")

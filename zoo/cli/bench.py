@@ -1,54 +1,25 @@
-"""``zoo bench``: time and memory of a training step, beside other people's networks."""
+"""``zoo bench``: time and memory of a training step, beside other people's networks and shared by devices."""
 
-import csv
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import typer
 
+from zoo.bench.cells import Cell, Result, run_cells
+from zoo.bench.densenet import LEVELS, PEERS, PRECISIONS, Grid, rows_of
+from zoo.bench.measures import command, machine, write_csv
 from zoo.cli._app import App, choice
-from zoo.cli._bench_bound import kept_bytes
-from zoo.cli._bench_run import (
-    Cell,
-    Result,
-    allocator_settings,
-    largest_batch,
-    machine,
-    measure_of,
-    ratio,
-    run_cells,
-    slope,
-)
-from zoo.cli._bench_scaling import scaling
-from zoo.cli._options import Overwrite
+from zoo.cli._devices import device_options
+from zoo.cli._options import NetOptions, Overwrite, parse_options
 from zoo.cli._print import print_table
-from zoo.files import refuse_existing, replacing
+from zoo.files import refuse_existing
 
 app = App()
-MIB = 2**20
-_CONFIGS = {
-    "densenet121": ((6, 12, 24, 16), 32),
-    "densenet161": ((6, 12, 36, 24), 48),
-    "densenet169": ((6, 12, 32, 32), 32),
-    "densenet201": ((6, 12, 48, 32), 32),
-    "densenet264": ((6, 12, 64, 48), 32),
-}
-_KERAS_NETS = ("densenet121", "densenet169", "densenet201")
-_PEERS = ("keras", "torchvision", "torchvision_memory_efficient", "none")
-_TORCH_NETS = ("densenet121", "densenet161", "densenet169", "densenet201")
-COLUMNS = (
-    *("net", "depth", "growth_rate", "peer", "memory", "precision", "xla", "device", "batch", "size", "rounds"),
-    *("median_s", "ratio", "ratio_low", "ratio_high", "beside"),
-    *("allocator_peak_mib", "resident_peak_mib", "allocator_slope_mib", "resident_slope_mib", "bound_mib"),
-    *("measure", "batch_in_limit", "limit_gib", "machine", "versions", "allocator", "date", "command"),
-)
 
 
 @app.callback()
@@ -56,7 +27,80 @@ def _bench() -> None:
     """Measure time and memory of training steps."""
 
 
-app.example("zoo bench scaling --nets lenet5 --devices cpu:0,cpu:1")(scaling)
+@app.example("zoo bench scaling --nets lenet5 --devices cpu:0,cpu:1")
+@device_options
+def scaling(
+    nets: Annotated[str, typer.Option(help="Networks for pictures, from 'zoo list'.")] = "lenet5",
+    batch: Annotated[int, typer.Option(min=1, help="Examples a step over all devices.")] = 512,
+    weak: Annotated[bool, typer.Option("--weak", help="So many on each device instead.")] = False,
+    strategies: Annotated[
+        str, choice("towers", "mirrored", several=True, help="How devices share each batch.")
+    ] = "towers,mirrored",
+    batch_norm: Annotated[str, choice("mean", "sync", help="Batch norm over devices.")] = "mean",
+    counts: Annotated[str, typer.Option(help="Numbers of devices; all there are by default.")] = "",
+    rounds: Annotated[int, typer.Option(min=3, help="Measured steps of each.")] = 20,
+    option: NetOptions = None,
+    out: Annotated[Path, typer.Option(help="Folder for the CSV.")] = Path("bench"),
+    name: Annotated[str, typer.Option(help="Stem of its name.")] = "scaling",
+    overwrite: Overwrite = False,
+) -> None:
+    """Time of a training step by strategy and number of devices.
+
+    The steps are taken in rounds, one of each after the other. Try it without GPUs: --devices cpu:0,cpu:1.
+    """
+    from zoo.bench.scaling import Sharing, measure
+    from zoo.parallel import available_devices
+    from zoo.registry import get_net
+
+    refuse_existing("--out", [out / f"{name}.csv"], overwrite)
+    there = available_devices()
+    kinds = [word.strip() for word in strategies.split(",") if word.strip()]
+    sharing = Sharing(kinds, _counts(counts, there), there, batch, weak, batch_norm)
+    names = [word.strip() for word in nets.split(",")]
+    for net in names:
+        if get_net(net).spec.preprocessing is None:
+            raise ValueError(f"--nets are networks for pictures; {net} takes other inputs")
+    rows = [row for net in names for row in measure(net, sharing, rounds, parse_options(option))]
+    write_csv(out / f"{name}.csv", [{**row, **_circumstances(rounds)} for row in rows])
+    print_table(
+        ["net", "strategy", "devices >", "batch >", "s/step >", "images/s >", "beside one device >"],
+        [
+            [
+                *(row["net"], row["strategy"], str(row["devices"]), str(row["batch"]), f"{row['median_s']:.4f}"),
+                f"{row['images_per_s']:,.0f}",
+                f"{row['ratio']:.3f} [{row['ratio_low']:.3f}, {row['ratio_high']:.3f}]",
+            ]
+            for row in rows
+        ],
+    )
+    typer.echo(str(out / f"{name}.csv"))
+
+
+def _counts(text: str, there: Sequence[str]) -> list[int]:
+    """The numbers of devices to measure on."""
+    numbers = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isdecimal() for word in numbers):
+        raise ValueError(f"--counts are numbers of devices, such as 2,4; got {text!r}")
+    wanted = [int(word) for word in numbers] or sorted({2, len(there)} - {1})
+    if not wanted or min(wanted) < 1 or max(wanted) > len(there):
+        raise ValueError(
+            f"there are {len(there)} devices ({', '.join(there)}) and {wanted or 'more than one'} are to be measured; "
+            "--devices cpu:0,cpu:1 divides the CPU"
+        )
+    return wanted
+
+
+def _circumstances(rounds: int) -> dict[str, Any]:
+    import keras
+    import tensorflow as tf
+
+    return {
+        "rounds": rounds,
+        "machine": machine(),
+        "versions": f"tensorflow {tf.__version__} keras {keras.__version__}",
+        "date": date.today().isoformat(),
+        "command": command(),
+    }
 
 
 @app.example(
@@ -68,12 +112,10 @@ def densenet(
         "densenet121"
     ),
     batches: Annotated[str, typer.Option(help="Batch sizes; two give the slope.")] = "8,24",
-    memory: Annotated[
-        str, choice("store", "recompute", "minimal", several=True, help="Memory levels.")
-    ] = "store,recompute,minimal",
-    precisions: Annotated[str, choice("float32", "bfloat16", several=True, help="Of the step.")] = "float32",
+    memory: Annotated[str, choice(*LEVELS, several=True, help="Memory levels.")] = "store,recompute,minimal",
+    precisions: Annotated[str, choice(*PRECISIONS, several=True, help="Of the step.")] = "float32",
     xla: Annotated[str, choice("off", "on", "both", help="Whether XLA compiles the step.")] = "off",
-    peers: Annotated[str, choice(*_PEERS, several=True, help="Whose networks to measure beside.")] = "none",
+    peers: Annotated[str, choice(*PEERS, several=True, help="Whose networks to measure beside.")] = "none",
     peer_python: Annotated[str, typer.Option(help="Interpreter that has torch, if this one has not.")] = "",
     device: Annotated[str, choice("auto", "cpu", "gpu", help="auto: a GPU where there is one.")] = "auto",
     size: Annotated[int, typer.Option(min=32, help="Height and width of the images.")] = 224,
@@ -92,53 +134,50 @@ def densenet(
     outputs = [out / f"{name}{ending}" for ending in (".csv", "_batch.png", "_depth.png")]
     refuse_existing("--out", outputs, overwrite)
     sizes = _batches(batches)
-    flags = {"off": [False], "on": [True], "both": [False, True]}
-    cells = _cells(
-        _words("--nets", nets, None),
-        _words("--memory", memory, ("store", "recompute", "minimal")),
-        _words("--precisions", precisions, ("float32", "bfloat16")),
-        flags[xla],
-        _words("--peers", peers, _PEERS),
-        replace(Cell("zoo", ""), device=_device(device), size=size),
-        _python_with_torch(peer_python, wanted="torchvision" in peers),
+    grid = Grid(
+        nets=_words("--nets", nets, None),
+        levels=_words("--memory", memory, LEVELS),
+        precisions=_words("--precisions", precisions, PRECISIONS),
+        xla={"off": [False], "on": [True], "both": [False, True]}[xla],
+        peers=_words("--peers", peers, PEERS),
+        base=replace(Cell("zoo", ""), device=_device(device), size=size),
+        peer_python=_python_with_torch(peer_python, wanted="torchvision" in peers),
     )
+    cells = grid.cells()
+    for line in grid.left_out():
+        typer.echo(line, err=True)
     results: list[Result] = []
     for batch in sizes:
         typer.echo(f"batch {batch}: {len(cells)} cells", err=True)
         results += run_cells([replace(cell, batch=batch) for cell in cells], rounds)
-    rows = _rows(results, len(cells), limit_gib)
+    rows = rows_of(results, len(cells), limit_gib)
     write_csv(outputs[0], rows)
+    _print_densenets(rows)
+    from zoo.bench.plots import plot_batches, plot_depths
+
+    for path in [outputs[0], *filter(None, [plot_batches(rows, outputs[1]), plot_depths(rows, outputs[2])])]:
+        typer.echo(str(path))
+
+
+def _print_densenets(rows: Sequence[dict[str, Any]]) -> None:
+    number = lambda value: "" if value is None else f"{value:,.1f}"  # noqa: E731
     measure = rows[0]["measure"]
+    columns = ["net", "peer", "level", "precision", "XLA", "batch >", "s/step >", "ratio >"]
+    columns += [f"{measure} peak MiB >", f"{measure} MiB/image >", "least >"]
     print_table(
-        [
-            "net",
-            "peer",
-            "level",
-            "precision",
-            "XLA",
-            "batch >",
-            "s/step >",
-            "ratio >",
-            f"{measure} peak MiB >",
-            f"{measure} MiB/image >",
-            "least >",
-        ],
+        columns,
         [
             [
                 *(row["net"], row["peer"], row["memory"], row["precision"], row["xla"], str(row["batch"])),
                 f"{row['median_s']:.2f}",
                 f"{row['ratio']:.2f}",
-                _number(row[f"{measure}_peak_mib"]),
-                _number(row[f"{measure}_slope_mib"]),
-                _number(row["bound_mib"]),
+                number(row[f"{measure}_peak_mib"]),
+                number(row[f"{measure}_slope_mib"]),
+                number(row["bound_mib"]),
             ]
             for row in rows
         ],
     )
-    from zoo.cli._bench_plot import plot_batches, plot_depths
-
-    for path in [outputs[0], *filter(None, [plot_batches(rows, outputs[1]), plot_depths(rows, outputs[2])])]:
-        typer.echo(str(path))
 
 
 def _words(option: str, text: str, known: Sequence[str] | None) -> list[str]:
@@ -189,124 +228,3 @@ def _device(wanted: str) -> str:
             "--device gpu: TensorFlow finds no GPU here; use --device cpu, or install tensorflow[and-cuda]."
         )
     return "cpu"
-
-
-def _cells(
-    nets: Sequence[str],
-    levels: Sequence[str],
-    precisions: Sequence[str],
-    xla: Sequence[bool],
-    peers: Sequence[str],
-    base: Cell,
-    peer_python: str,
-) -> list[Cell]:
-    cells = []
-    for net in nets:
-        cell = _cell_of(net, base)
-        for peer, theirs in (("keras", _KERAS_NETS), ("torchvision", _TORCH_NETS)):
-            if net not in theirs and any(name.startswith(peer) for name in peers):
-                typer.echo(f"{peer} has no {net}: left out", err=True)
-        for precision in precisions:
-            for flag in xla:
-                cells += [replace(cell, memory=level, precision=precision, xla=flag) for level in levels]
-                if "keras" in peers and net in _KERAS_NETS:
-                    cells.append(replace(cell, peer="keras", precision=precision, xla=flag))
-            for peer in peers:
-                if peer.startswith("torchvision") and net in _TORCH_NETS:
-                    kept = "store" if peer == "torchvision" else "memory_efficient"
-                    cells.append(
-                        replace(cell, peer="torchvision", memory=kept, precision=precision, python=peer_python)
-                    )
-    return cells
-
-
-def _cell_of(net: str, base: Cell) -> Cell:
-    if net in _CONFIGS:
-        return replace(base, net=net)
-    depth, _, growth = net.partition("x")
-    if not (depth.isdigit() and growth.isdigit()):
-        raise ValueError(
-            f"--nets takes {', '.join(_CONFIGS)}, or a depth and a growth rate such as 100x12; got {net!r}."
-        )
-    if int(depth) < 10 or int(depth) % 6 != 4 or not int(growth):
-        raise ValueError(
-            f"The depth of a DenseNet-BC is 6n + 4 (10, 16, ... 40, ... 100), its growth from 1; got {net!r}."
-        )
-    options = {"depth": int(depth), "growth_rate": int(growth)}
-    return replace(base, net="densenet_cifar", size=32, classes=10, options=options)
-
-
-def _bound(cell: Cell) -> float:
-    width = 2 if cell.precision == "bfloat16" else 4
-    level = "recompute" if cell.memory == "memory_efficient" else cell.memory
-    if cell.net in _CONFIGS:
-        blocks, growth = _CONFIGS[cell.net]
-        return kept_bytes(blocks, growth, memory=level, size=cell.size, value_bytes=width) / MIB
-    depth, growth = cell.options["depth"], cell.options["growth_rate"]
-    return (
-        kept_bytes([(depth - 4) // 6] * 3, growth, memory=level, size=cell.size, stem="cifar", value_bytes=width) / MIB
-    )
-
-
-def _rows(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[str, Any]]:
-    """The table: one row a cell and batch; times are set beside the first cell of their batch."""
-    rows = []
-    measure = measure_of([result.allocator_peak for result in results])
-    script = Path(sys.argv[0])
-    called = ["python", f"{script.parent.name}/{script.name}"] if script.suffix == ".py" else [script.name]
-    command = shlex.join([*called, *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
-    for number, result in enumerate(results):
-        cell, beside = result.cell, results[number - number % cells]
-        alike = results[number % cells :: cells]
-        middle, low, high = ratio(result.seconds, beside.seconds)
-        slopes = {which: slope(alike, which) for which in ("allocator_peak", "resident_peak")}
-        rows.append(
-            {
-                "net": cell.net,
-                "depth": cell.options.get("depth", cell.net.removeprefix("densenet")),
-                "growth_rate": cell.options.get("growth_rate", _CONFIGS.get(cell.net, ((), ""))[1]),
-                "peer": cell.peer,
-                "memory": cell.memory,
-                "precision": cell.precision,
-                "xla": "on" if cell.xla else "off",
-                "device": cell.device,
-                "batch": cell.batch,
-                "size": cell.size,
-                "rounds": len(result.seconds),
-                "median_s": round(median(result.seconds), 4),
-                "ratio": round(middle, 4),
-                "ratio_low": round(low, 4),
-                "ratio_high": round(high, 4),
-                "beside": f"{beside.cell.peer} {beside.cell.memory} {beside.cell.precision}",
-                "allocator_peak_mib": _mib(result.allocator_peak),
-                "resident_peak_mib": _mib(result.resident_peak),
-                "allocator_slope_mib": _mib(slopes["allocator_peak"]),
-                "resident_slope_mib": _mib(slopes["resident_peak"]),
-                "bound_mib": round(_bound(cell), 2),
-                "measure": measure,
-                "batch_in_limit": largest_batch(alike, f"{measure}_peak", limit_gib * 2**30),
-                "limit_gib": limit_gib,
-                "machine": machine() if cell.device == "cpu" else "GPU",
-                "versions": " ".join(f"{key} {value}" for key, value in result.versions.items()),
-                "allocator": allocator_settings(),
-                "date": date.today().isoformat(),
-                "command": command,
-            }
-        )
-    return rows
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes the rows under ``COLUMNS``; the file appears whole or not at all."""
-    with replacing(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _mib(size: float | None) -> float | None:
-    return None if size is None else round(size / MIB, 2)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"

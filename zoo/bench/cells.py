@@ -1,19 +1,15 @@
 """Runs benchmark cells, each in a fresh process, and puts their steps side by side."""
 
 import json
-import math
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-_SCRIPT = Path(__file__).with_name("_bench_cell.py")
-ALLOCATOR_SETTINGS = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
+_SCRIPT = Path(__file__).with_name("peers.py")
 
 
 @dataclass(frozen=True)
@@ -153,66 +149,3 @@ class _Worker:
             peaks["allocator_peak_bytes"],
             self.versions,
         )
-
-
-def measure_of(counted: Sequence[float | None]) -> str:
-    """Returns the measure of memory by which all cells can be compared.
-
-    Args:
-        counted: What each cell's allocator counted; None where it does not.
-
-    Returns:
-        "allocator" where all count, else "resident".
-    """
-    return "resident" if any(value is None for value in counted) else "allocator"
-
-
-def slope(results: Sequence[Result], which: str) -> float | None:
-    """Returns bytes an image: the peak's slope over the smallest and the largest batch of one cell's settings.
-
-    Args:
-        results: Of cells that differ in the batch only.
-        which: "resident_peak" or "allocator_peak".
-    """
-    ordered = sorted(results, key=lambda result: result.cell.batch)
-    first, last = getattr(ordered[0], which), getattr(ordered[-1], which)
-    if len(ordered) < 2 or first is None or last is None:
-        return None
-    return float(last - first) / (ordered[-1].cell.batch - ordered[0].cell.batch)
-
-
-def largest_batch(results: Sequence[Result], which: str, limit: float) -> int | None:
-    """Returns the most images that fit a limit in bytes, by the straight line through the measured peaks."""
-    grows = slope(results, which)
-    if not grows or grows <= 0:
-        return None
-    base = min(results, key=lambda result: result.cell.batch)
-    return max(0, int(base.cell.batch + (limit - getattr(base, which)) / grows))
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the median of the rounds' ratios and the 95 % interval of that median (binomial, exact)."""
-    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
-    tail, low = 0.5 ** len(ratios), 0
-    while tail + math.comb(len(ratios), low + 1) * 0.5 ** len(ratios) <= 0.025:
-        low += 1
-        tail += math.comb(len(ratios), low) * 0.5 ** len(ratios)
-    return median(ratios), ratios[low], ratios[-1 - low]
-
-
-def machine() -> str:
-    """Returns the processor's name, its count, and which fast bfloat16 it has."""
-    name, flags = platform.processor() or platform.machine(), ""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        lines = dict(line.split(":", 1) for line in info.read_text().splitlines() if ":" in line)
-        fields = {key.strip(): value.strip() for key, value in lines.items()}
-        name, flags = fields.get("model name", name), fields.get("flags", "")
-    half = [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags.split()]
-    return f"{name} x{os.cpu_count()}, {' '.join(half) or 'no bfloat16 instructions'}"
-
-
-def allocator_settings() -> str:
-    """Returns the settings of the C library's allocator that are not the default."""
-    chosen = [f"{name}={os.environ[name]}" for name in ALLOCATOR_SETTINGS if os.environ.get(name)]
-    return " ".join(chosen) or "default"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.cli._bench_run import measure_of
+from zoo.bench.measures import measure_of
 from zoo.files import replacing
 
 
@@ -38,13 +38,11 @@ def growth(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit: bool) -> Path:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     measure = measure_of([row["allocator_peak_mib"] for row in rows])
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
     lines: dict[str, dict[float, float]] = {}
     for row in rows:
         net = "" if fit else f"{row['net']} "
@@ -66,5 +64,4 @@ def _plot(rows: Sequence[dict[str, Any]], path: Path, key: str, label: str, fit:
     axes.legend(fontsize=8)
     with replacing(path, path.suffix) as temporary:
         figure.savefig(temporary, dpi=110)
-    plt.close(figure)
     return path
