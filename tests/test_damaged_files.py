@@ -30,7 +30,7 @@ from zoo.data.split import Split
 from zoo.data.text import load_corpus
 from zoo.parallel.cluster import read_task
 from zoo.training import Checkpoints, read_checkpoint, write_checkpoint
-from zoo.training.journal import Journal
+from zoo.training.runfolder import MetricsLog
 from zoo.transfer.bottlenecks import BottleneckCache
 from zoo.transfer.evaluation import evaluate
 from zoo.transfer.head import Head
@@ -152,7 +152,7 @@ def read_training(path):
 
 
 def write_journal(folder):
-    journal = Journal(folder / "metrics.jsonl")
+    journal = MetricsLog(folder / "metrics.jsonl")
     for step in range(3):
         journal.write({"step": step, "loss": 0.5})
     return journal.path
@@ -223,7 +223,7 @@ READERS = {  # name -> (write, read); what is read is the file that was written,
         for k in ("PNG", "JPEG", "GIF", "BMP", "WEBP")
     },
     "training checkpoint": (write_training, read_training),
-    "metrics.jsonl": (write_journal, lambda path: Journal(path).cut(9)),
+    "metrics.jsonl": (write_journal, lambda path: MetricsLog(path).cut(9)),
     "run.json": (write_run, lambda path: load_facts(path.parent)),
     "bottlenecks": (write_cache, read_cache),
     "head": (write_head, Head.load),

@@ -18,8 +18,8 @@ from zoo import files, weights
 from zoo.data import tfrecord
 from zoo.data.scan import Scan, scan_images
 from zoo.data.split import Split
-from zoo.training.checkpoint import write_checkpoint
-from zoo.training.journal import Journal
+from zoo.training.checkpoints import write_checkpoint
+from zoo.training.runfolder import MetricsLog
 from zoo.transfer.bottlenecks import BottleneckCache
 
 ROOM = Path(zoo.__file__).parent
@@ -171,7 +171,7 @@ def test_a_lock_is_for_one(tmp_path):
 
 
 def test_journal_is_cut_whole(tmp_path, calls):
-    journal = Journal(tmp_path / "metrics.jsonl")
+    journal = MetricsLog(tmp_path / "metrics.jsonl")
     for step in (1, 2):
         journal.write({"step": step})
     journal.cut(1)

@@ -91,9 +91,9 @@ def test_choices_are_the_librarys_words():
     from zoo.data.folders import LAYOUTS
     from zoo.parallel import REDUCTIONS, STRATEGIES
     from zoo.training.optimizers import OPTIMIZERS
+    from zoo.training.progress import SHOWN
     from zoo.training.schedules import SCHEDULES
     from zoo.training.summaries import LEVELS
-    from zoo.training.watch import SHOWN
     from zoo.transfer.settings import FITS, HEADS
 
     pairs = {

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.training import Trainer, read_checkpoint
-from zoo.training.journal import Journal
+from zoo.training.runfolder import MetricsLog
 
 STEPS = 120
 
@@ -104,7 +104,7 @@ def final(folder):
     checkpoint = read_checkpoint(Path(folder) / f"model.ckpt-{STEPS}")
     lines = [
         {k: v for k, v in line.items() if k != "examples_per_second"}
-        for line in Journal(Path(folder) / "metrics.jsonl").read()
+        for line in MetricsLog(Path(folder) / "metrics.jsonl").read()
     ]
     return checkpoint.arrays, lines, checkpoint.state["monitor"], checkpoint.state["epoch"], checkpoint.state["batch"]
 

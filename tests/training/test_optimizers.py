@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from zoo.training.optimizers import SGD, apply_clipped, make_optimizer
+from zoo.training.optimizers import SGD, apply_clipped, gradient_sum, make_optimizer
 
 
 def after_three_steps(optimizer, limit, gradients, scaled):
@@ -48,3 +48,13 @@ def test_gradients_that_are_not_finite_reach_every_weight():
         assert not np.isfinite(values[[1, 3]]).any()
     dense = after_three_steps(make_optimizer("sgd", 0.3), 0.5, two_gradients(np.inf), scaled=True)[0]
     assert np.isnan(dense).all()
+
+
+def test_the_sum_of_gradients_is_finite_when_they_are():
+    def rows(value):
+        return tf.IndexedSlices(tf.constant([[value, 1.0]]), tf.constant([3]), tf.constant([9, 2]))
+
+    assert float(gradient_sum([tf.constant([1.0, 2.0]), rows(3.0), tf.constant(1.0, tf.float64)])) == 8.0
+    assert np.isfinite(float(gradient_sum([tf.fill([4], 1e30)])))
+    for bad in (np.nan, np.inf, -np.inf):
+        assert not np.isfinite(float(gradient_sum([tf.constant([1.0]), rows(bad)])))

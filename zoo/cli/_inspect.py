@@ -65,7 +65,7 @@ def open_any(file: str) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
         ValueError: not a format that zoo reads, or damaged.
     """
     from zoo.hdf5 import read_h5
-    from zoo.training.checkpoint import DamagedCheckpointError, read_checkpoint, read_header
+    from zoo.training.checkpoints import DamagedCheckpointError, read_checkpoint, read_header
     from zoo.weights.files import sniff
     from zoo.weights.safetensors_files import read_safetensors
     from zoo.weights.tf1 import read_tf1

@@ -1,21 +1,21 @@
 """The training engine: `Trainer`, schedules, averages, step-exact checkpoints, summaries."""
 
 from zoo.training.averages import ExponentialMovingAverage
-from zoo.training.checkpoint import (
+from zoo.training.checkpoints import (
     Checkpoint,
+    Checkpoints,
     CheckpointWriteError,
     DamagedCheckpointError,
     read_checkpoint,
     write_checkpoint,
 )
-from zoo.training.interrupt import InterruptedRunError
-from zoo.training.keeper import Checkpoints
+from zoo.training.loop import History, InterruptedRunError, NonFiniteLossError
 from zoo.training.losses import TaskLoss, softmax_cross_entropy
 from zoo.training.lr_finder import RangeTest, find_learning_rate
 from zoo.training.memory import MemoryEstimate, estimate_inference, estimate_memory
 from zoo.training.optimizers import OPTIMIZERS, make_optimizer
-from zoo.training.options import History, NonFiniteLossError, RunOptions
 from zoo.training.schedules import SCHEDULES, WarmUp, make_schedule
+from zoo.training.settings import RunOptions
 from zoo.training.state import ConfigChangedError
 from zoo.training.trainer import Trainer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from zoo.training.checkpoint import to_numpy
+from zoo.training.checkpoints import to_numpy
 from zoo.weights.tf1 import AVERAGE_SUFFIX
 
 

@@ -1,23 +1,29 @@
-"""The loop of one run: steps, validation, checkpoints, and what they must remember."""
+"""The loop of one run: steps, validation, checkpoints, and what they must remember; what ends it, what it warns of."""
 
 from __future__ import annotations
 
+import logging
+import math
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.training.checkpoint import to_numpy
+from zoo.layers.moments import decay_of
+from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed
-from zoo.training.follower import Agreement, FollowerFolder
-from zoo.training.interrupt import InterruptedRunError, Interrupts
-from zoo.training.monitor import Monitor
-from zoo.training.nonfinite import word_not_finite
-from zoo.training.options import History, NonFiniteLossError, RunOptions, Sums
+from zoo.training.multi_worker import Agreement, FollowerFolder
+from zoo.training.progress import Progress, describe
 from zoo.training.runfolder import RunFolder
+from zoo.training.schedules import WarmUp
+from zoo.training.settings import RunOptions
 from zoo.training.state import (
     assign,
     callback_states,
@@ -27,29 +33,173 @@ from zoo.training.state import (
     restore_random_state,
     variables_of,
 )
-from zoo.training.statistics import warn_of_large_batch, warn_of_short_run, warn_of_what_never_comes
-from zoo.training.step import RATE, StepResult
-from zoo.training.watch import Watch, describe
+from zoo.training.step import GRADIENT, RATE, REGULARIZATION, TASK, StepResult
 from zoo.weights.saving import card_of
 
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
+_log = logging.getLogger("zoo")
+_LARGER = ("acc", "auc", "precision", "recall", "f1", "top", "iou", "r2")
 
-class Loop:
-    """One run of a trainer.
+
+class NonFiniteLossError(ArithmeticError):
+    """The loss or its gradient became NaN or Inf; says step, learning rate, examples and the last good checkpoint."""
+
+
+class InterruptedRunError(SystemExit):
+    """Training was asked to stop; the state is saved. Exit status 128 + signal: 143 for SIGTERM, 130 for Ctrl-C.
 
     Args:
-        trainer: what is trained; built.
-        feed: the training data.
-        tests: validation batches, or None.
-        run: options.
+        signum: the signal.
+        message: what was saved and how to go on.
     """
+
+    def __init__(self, signum: int, message: str) -> None:
+        super().__init__(128 + signum)
+        self.signum, self.message = signum, message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass
+class History:
+    """What a run measured.
+
+    Args:
+        lines: the lines of metrics.jsonl, of earlier processes too.
+        best_step: step of the best validation; None without one.
+        best: its monitored value.
+        stopped: why it ended: ``complete``, ``early stopping`` or ``callback``.
+        step: steps done.
+        first_step: steps that were done before this process; as many as `step` where it found the run complete.
+        segments: what made the weights: ``from_step``, ``recipe`` and the ``changes`` that were accepted there. One for
+            a run whose configuration never changed. A change accepted by a complete run is none: nothing was trained.
+    """
+
+    lines: list[dict[str, Any]]
+    best_step: int | None
+    best: float | None
+    stopped: str
+    step: int
+    first_step: int = 0
+    segments: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Sums:
+    """Losses since a line or an epoch began."""
+
+    task: float = 0.0
+    regularization: float = 0.0
+    steps: int = 0
+
+    def add(self, row: np.ndarray) -> None:
+        """Adds a step's losses."""
+        self.task += float(row[TASK])
+        self.regularization += float(row[REGULARIZATION])
+        self.steps += 1
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean total, task and regularization loss."""
+        count = max(self.steps, 1)
+        task, regularization = self.task / count, self.regularization / count
+        return {"loss": task + regularization, "task_loss": task, "regularization_loss": regularization}
+
+
+@dataclass
+class EarlyStopping:
+    """Follows one validation value: the best so far, and when to stop; its state travels in the checkpoints.
+
+    `best` and `best_step` are of the best validation, None before the first; `worse` counts the validations since then.
+    """
+
+    name: str = "val_loss"
+    mode: str = "auto"
+    patience: int | None = None
+    min_delta: float = 0.0
+    best: float | None = None
+    best_step: int | None = None
+    worse: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("auto", "min", "max"):
+            raise ValueError(f"mode must be auto, min or max, received '{self.mode}'")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience must be at least 1, received {self.patience}")
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether the value is a loss rather than an accuracy."""
+        return self.mode == "min" or (self.mode == "auto" and not any(part in self.name for part in _LARGER))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether patience has run out."""
+        return self.patience is not None and self.worse >= self.patience
+
+    def check(self, measured: Iterable[str]) -> None:
+        """Raises ValueError when the followed value is not among the names."""
+        if self.name not in (names := sorted(measured)):
+            raise ValueError(f"the monitored '{self.name}' is not measured; measured are {', '.join(names)}")
+
+    def update(self, step: int, values: Mapping[str, Any]) -> bool:
+        """Takes a validation's values by name, and says whether this is the best so far."""
+        self.check(values)
+        value = float(values[self.name])
+        sign = 1.0 if self.smaller_is_better else -1.0
+        if math.isfinite(value) and (self.best is None or sign * value < sign * self.best - self.min_delta):
+            self.best, self.best_step, self.worse = value, step, 0
+            return True
+        self.worse += 1
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps."""
+        return {"best": self.best, "best_step": self.best_step, "worse": self.worse}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` returned."""
+        self.best, self.best_step, self.worse = state["best"], state["best_step"], state["worse"]
+
+
+class Interrupts:
+    """Notes SIGTERM and SIGINT (`signum`) while it is entered; a second signal acts at once."""
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._put_back()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signum = number
+        self._put_back()
+
+    def _put_back(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+class Loop:
+    """One run of a built trainer with its training data, and with validation batches or None."""
 
     def __init__(self, trainer: Trainer, feed: Feed, tests: tf.data.Dataset | None, run: RunOptions) -> None:
         self.trainer, self.feed, self.tests, self.options = trainer, feed, tests, run
         self.engine = trainer.build(feed.element_spec)
-        self.monitor = Monitor(run.monitor, run.mode, run.patience, run.min_delta)
+        self.monitor = EarlyStopping(run.monitor, run.mode, run.patience, run.min_delta)
         self._check_options()
         warn_of_short_run(trainer.model, self.total)
         warn_of_large_batch(feed.global_batch, feed.stream.examples)
@@ -79,9 +229,9 @@ class Loop:
         try:
             lines = self.folder.open()
             show = self.options.progress if self.agreement.writes else "none"
-            with Interrupts() as interrupts, Watch(self.step, self.total, show=show) as watch:
-                self.interrupts, self.watch = interrupts, watch
-                self.folder.announce(watch)
+            with Interrupts() as interrupts, Progress(self.step, self.total, show=show) as progress:
+                self.interrupts, self.progress = interrupts, progress
+                self.folder.announce(progress)
                 self.callbacks.on_train_begin()
                 first = self.step
                 if self.folder.complete:
@@ -146,7 +296,7 @@ class Loop:
                 self.callbacks.on_train_batch_end(
                     position[1] + count - 1, {**self.line_sums.means(), **self._metrics()}
                 )
-            self.watch.step(self.step)
+            self.progress.step(self.step)
             self.folder.check()
             if self.agreement.any(self.interrupts.signum is not None, self.step):
                 self._leave()
@@ -227,7 +377,7 @@ class Loop:
             self._save()
 
     def is_written(self) -> bool:
-        """Whether the log line and the validation of this step are in the journal."""
+        """Whether the log line and the validation of this step are in metrics.jsonl."""
         return self.step == self.last["log"] and (self.tests is None or self.step == self.last["validation"])
 
     def has_ended(self) -> bool:
@@ -264,7 +414,7 @@ class Loop:
     def _line(self, values: dict[str, Any]) -> None:
         self.lines.append(values)
         self.folder.write(values)
-        self.watch.step(self.step, {**self.results, **values})
+        self.progress.step(self.step, {**self.results, **values})
 
     def _validate(self) -> None:
         self._drain()
@@ -282,7 +432,7 @@ class Loop:
         self.callbacks.on_test_end(values)
         epoch = self.feed.epoch + 1 - (self.feed.batch == 0)
         self._line({"step": self.step, "epoch": epoch, "kind": "validation", **values})
-        self.watch.say(
+        self.progress.say(
             f"step {self.step}: {describe(values)}{' (best so far)' if better and self.options.restore_best else ''}"
         )
         if better and self.folder.checkpoints is None and self.options.restore_best:
@@ -362,7 +512,7 @@ class Loop:
             if self.trainer.averages is not None:
                 assign(variables, best, "of the best validation", only="averages/")
                 self.trainer.averages.to_weights()
-            self.watch.say(f"the model is that of step {self.monitor.best_step}, the best by {self.monitor.name}")
+            self.progress.say(f"the model is that of step {self.monitor.best_step}, the best by {self.monitor.name}")
 
     def _attach_callbacks(self) -> None:
         if self.options.callbacks:
@@ -372,3 +522,68 @@ class Loop:
                 model.optimizer = self.trainer.optimizer
             self.callbacks.set_model(model)
             self.callbacks.set_params({"epochs": self.options.epochs, "steps": self.feed.batches, "verbose": 0})
+
+
+def word_not_finite(feed: Feed, row: np.ndarray, examples: np.ndarray, where: str, epoch: int, batch: int) -> str:
+    """Words a step that is not finite.
+
+    ReLU turns NaN into 0, so that an example with NaN can have a finite loss; then the gradient tells, and the batch's
+    inputs are looked at. `row` is the step's of `StepResult.losses`, `examples` the loss of each, [global batch].
+    """
+    if np.isfinite(row[[TASK, REGULARIZATION]]).all() and not np.isfinite(row[GRADIENT]):
+        found = feed.broken_inputs(epoch, batch)
+        return f"the gradient is not finite at {where}, though the loss is: {found}"
+    kind = "regularization loss" if np.isfinite(row[TASK]) else "loss"
+    which = feed.describe(epoch, batch, examples)
+    bad = ~np.isfinite(examples)
+    if bad.all() or not bad.any():
+        before = feed.broken_inputs(epoch, batch - 1)
+        which += f". The weights may have been bad already; the batch before: {before}"
+    return f"the {kind} is not finite at {where}: {which}"
+
+
+def warn_of_short_run(model: keras.Model, steps: int | None) -> None:
+    """Warns when fresh moving statistics, m = d m + (1 - d) batch, see fewer than 1 / (1 - d) steps.
+
+    Evaluation would then use values near the initial ones, and look random after a training that went well. Frozen
+    parts and statistics that came with weights are left out.
+    """
+    slow = max(_decays_of_fresh_statistics(model), default=0.0)
+    needed = math.ceil(1 / (1 - slow) - 1e-6) if slow < 1 else math.inf
+    if steps is not None and steps < needed:
+        _log.warning(
+            "batch norm keeps %g of its moving statistics a step, so evaluation is right after about %s steps of "
+            "training; this run has %d. Train longer, or lower the decay (batch_norm_decay, or Keras' momentum)",
+            *(slow, f"{needed:,}", steps),
+        )
+
+
+def warn_of_what_never_comes(schedule: Any, profile: tuple[int, int] | None, steps: int | None) -> None:
+    """Warns when the warm-up does not end within the run of so many steps, or the profile ends after it."""
+    if steps is None:
+        return
+    if isinstance(schedule, WarmUp) and schedule.steps >= steps:
+        _log.warning(
+            "the warm-up takes %d steps, but the run has %d: the rate only rises. Shorten it (--warmup-steps)",
+            *(schedule.steps, steps),
+        )
+    if profile is not None and profile[1] > steps:
+        what = "nothing is traced" if profile[0] > steps else "the trace ends early"
+        _log.warning("the profile is of steps %d to %d, but the run has %d: %s", *profile, steps, what)
+
+
+def warn_of_large_batch(batch: int | None, examples: int | None) -> None:
+    """Warns when the data has fewer examples than a batch is to have: every step then sees all of them."""
+    if batch is not None and examples is not None and batch > examples:
+        _log.warning(
+            "a batch is to have %d examples, but the data has %d: every step sees all of them", batch, examples
+        )
+
+
+def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
+    for layer in model._flatten_layers():
+        for variable in layer._non_trainable_variables if layer.trainable else ():
+            keras_own = isinstance(layer, keras.layers.BatchNormalization) and variable is layer.moving_mean
+            decay = layer.momentum if keras_own else decay_of(variable.value)
+            if decay is not None and not np.any(to_numpy(variable)):
+                yield decay

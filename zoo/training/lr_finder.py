@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.data.tfrecord.damage import damage_named
 from zoo.files import replacing
-from zoo.training.checkpoint import to_numpy
+from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed
 from zoo.training.state import assign, variables_of
 

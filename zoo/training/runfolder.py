@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import time
 import uuid
@@ -16,17 +17,68 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import files
-from zoo.training.checkpoint import Checkpoint, DamagedCheckpointError, read_checkpoint
-from zoo.training.journal import Journal
-from zoo.training.keeper import Checkpoints
+from zoo.files import parse_json, write_whole
+from zoo.training.checkpoints import Checkpoint, Checkpoints, DamagedCheckpointError, read_checkpoint
+from zoo.training.progress import Progress, duration
 from zoo.training.state import ConfigChangedError, assign, config_difference, variables_of
 from zoo.training.summaries import Summaries
-from zoo.training.watch import Watch, duration
 
 if TYPE_CHECKING:
     from zoo.training.loop import Loop
 
 _log = logging.getLogger("zoo")
+
+
+class MetricsLog:
+    """A run's metrics.jsonl: one JSON object a line, never behind and never ahead of its checkpoint.
+
+    A line is ``{"step": 100, "epoch": 1, "loss": 0.3, ...}``; the file is made at the first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Appends a line; numbers that are not finite become null."""
+        clean = {name: _clean(value) for name, value in values.items()}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(clean, ensure_ascii=False) + "\n")
+
+    def cut(self, step: int) -> list[dict[str, Any]]:
+        """Drops what was logged after a step, and a line that a killed process left half-written.
+
+        Args:
+            step: the checkpoint's step.
+
+        Returns:
+            The lines that stay.
+        """
+        lines = [line for line in self.read() if line.get("step", 0) <= step]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        if self.path.exists() and self.path.read_text(encoding="utf-8", errors="replace") != text:
+            write_whole(self.path, text)
+        return lines
+
+    def read(self) -> list[dict[str, Any]]:
+        """Returns the whole lines; lines that are none, but for a last one that was cut, are named in a warning."""
+        if not self.path.exists():
+            return []
+        found: list[dict[str, Any]] = []
+        bad: list[int] = []
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                value = parse_json(line, self.path)
+            except ValueError:
+                value = None
+            if isinstance(value, dict) and isinstance(value.get("step", 0), int | float):
+                found.append(value)
+            else:
+                bad.append(number)
+        if bad and bad != [len(lines)]:
+            shown = ", ".join(map(str, bad[:5])) + (" and others" if len(bad) > 5 else "")
+            _log.warning("%s: what is no record of numbers is left out: line %s", self.path, shown)
+        return found
 
 
 class RunFolder:
@@ -45,7 +97,7 @@ class RunFolder:
         self.summaries = Summaries(where, level=run.summaries, **run.summary_options)
         self.summaries.level = level
         self.checkpoints: Checkpoints | None = None
-        self.journal: Journal | None = None
+        self.log: MetricsLog | None = None
         self.config = self._config()
         self.segments: list[dict[str, Any]] = [{"from_step": 0, "changes": [], "recipe": run.recipe}]
         self.complete = False
@@ -60,7 +112,7 @@ class RunFolder:
                 smaller_is_better=loop.monitor.smaller_is_better,
                 background=run.background_save,
             )
-            self.journal = Journal(self.path / "metrics.jsonl")
+            self.log = MetricsLog(self.path / "metrics.jsonl")
 
     def open(self) -> list[dict[str, Any]]:
         """Starts a run, or restores the one that is there.
@@ -74,7 +126,7 @@ class RunFolder:
             ConfigChangedError: the run there has another configuration.
             DamagedCheckpointError: no checkpoint can be read.
         """
-        if self.path is None or self.checkpoints is None or self.journal is None:
+        if self.path is None or self.checkpoints is None or self.log is None:
             return []
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -87,7 +139,7 @@ class RunFolder:
         found = self.checkpoints.newest()
         if found is None:
             lines: list[dict[str, Any]] = []
-            if self.journal.read():
+            if self.log.read():
                 raise FileExistsError(
                     f"{self.path} has a metrics.jsonl but no checkpoint to go on from; choose another folder"
                 )
@@ -99,20 +151,20 @@ class RunFolder:
                     f"{self.path} holds a run at step {found.state['step']}; resume it or choose another folder"
                 )
             self._resume(found)
-            lines = self.journal.cut(self.loop.step)
+            lines = self.log.cut(self.loop.step)
             if self.complete:
                 return lines
-        files.write_whole(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
+        write_whole(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
         self.summaries.start(self.loop.step, self.config)
         if self.summaries.level == "all" and self.loop.step == 0:
             self.summaries.graph(self.loop.engine.graph(self.loop.feed.element_spec))
         self.checkpoints.prepare(variables_of(self.loop.engine))
         return lines
 
-    def announce(self, watch: Watch) -> None:
+    def announce(self, progress: Progress) -> None:
         """Tells the user what the folder was found to be."""
         if self._story:
-            watch.say(self._story)
+            progress.say(self._story)
 
     def save(self, variables: Mapping[str, Any], state: Mapping[str, Any], *, wait: bool = False) -> None:
         """Saves a checkpoint, if there is a folder."""
@@ -124,8 +176,8 @@ class RunFolder:
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Appends a line to metrics.jsonl and to the scalars."""
-        if self.journal is not None:
-            self.journal.write(values)
+        if self.log is not None:
+            self.log.write(values)
         numbers = {name: value for name, value in values.items() if name != "step"}
         self.summaries.scalars(values["step"], numbers)
 
@@ -256,3 +308,9 @@ class RunFolder:
     def _stop_profile(self) -> None:
         tf.profiler.experimental.stop()
         self._profiling = False
+
+
+def _clean(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,16 +1,17 @@
-"""Settings by pattern and by name: what is trained, factors of gradients, metrics."""
+"""What a trainer and a run are told, checked before anything is written."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from zoo.weights.names import name_matches, named_variables, select_names
+from zoo.training.progress import SHOWN
 
 
 def check_finite(settings: Mapping[str, Any]) -> None:
@@ -48,66 +49,85 @@ def check_accumulate(accumulate: int, batch: int | None, replicas: int = 1) -> N
         )
 
 
-def freeze_all_but(model: keras.Model, patterns: Sequence[str]) -> list[str]:
-    """Freezes every layer or scope in which no variable matches; batch norm there uses its moving statistics.
+@dataclass
+class RunOptions:
+    """How a run is run; nothing here but validation changes its numbers.
 
     Args:
-        model: a built model.
-        patterns: variable or scope patterns of what stays trainable.
-
-    Returns:
-        The names of the variables that match.
+        epochs: length of the whole run in epochs.
+        steps: length of the whole run in steps.
+        steps_per_epoch: batches that count as an epoch; needed for data without end.
+        validate_every: steps between validations; None validates after every epoch.
+        monitor: the validation value that decides which model is best.
+        mode: ``min``, ``max`` or ``auto``.
+        patience: stop after so many validations without a better one.
+        min_delta: how much better counts as better.
+        restore_best: end with the best model's weights instead of the last's.
+        folder: run folder for checkpoints, metrics.jsonl and summaries; None keeps nothing.
+        resume: ``auto`` or True go on with the run that the folder holds, if any; False refuses one.
+        accept_changes: go on although the configuration has changed; a complete run stays as it is.
+        recipe: words that make this run, as a command; kept with the segments of the run, see `History`.
+        checkpoint_steps: steps between checkpoints.
+        checkpoint_minutes: minutes between checkpoints.
+        keep: how many of the newest checkpoints stay.
+        keep_every_hours: also keep one every so many hours.
+        background_save: write checkpoints beside training.
+        summaries: ``none``, ``scalars`` or ``all``.
+        summary_options: more arguments of `zoo.training.summaries.Summaries`.
+        profile: first and last step of a profiler trace, as ``(100, 110)``.
+        log_every: steps between lines in metrics.jsonl; there is one after every epoch too.
+        callbacks: Keras callbacks; their plain attributes travel in the checkpoints.
+        progress: ``auto``, ``bar``, ``lines`` or ``none``.
 
     Raises:
-        ValueError: a pattern matches nothing.
+        ValueError: not exactly one length, or a number below 1.
     """
-    names = named_variables(model)
-    chosen = select_names(names, patterns)
-    kept = {id(names[name]) for name in chosen}
-    layers = [layer for layer in model._flatten_layers(include_self=False) if layer.weights]
-    for layer in layers:
-        if not any(id(variable) in kept for variable in layer.weights):
-            layer.trainable = False
-    left = {id(variable) for variable in model.trainable_variables} - kept
-    for variable in names.values():
-        if id(variable) in left:
-            variable.trainable = False
-    if not any(id(variable) in kept for variable in model.trainable_variables):
-        raise ValueError(
-            f"train_only={list(patterns)} matches only variables that are not trainable or frozen: {chosen[:5]}"
-        )
-    return chosen
 
+    epochs: int | None = None
+    steps: int | None = None
+    steps_per_epoch: int | None = None
+    validate_every: int | None = None
+    monitor: str = "val_loss"
+    mode: str = "auto"
+    patience: int | None = None
+    min_delta: float = 0.0
+    restore_best: bool = True
+    folder: str | Path | None = None
+    resume: bool | str = "auto"
+    accept_changes: bool = False
+    recipe: str | None = None
+    checkpoint_steps: int | None = None
+    checkpoint_minutes: float | None = 10.0
+    keep: int = 5
+    keep_every_hours: float | None = None
+    background_save: bool = True
+    summaries: str = "scalars"
+    summary_options: Mapping[str, Any] = field(default_factory=dict)
+    profile: tuple[int, int] | None = None
+    log_every: int = 100
+    callbacks: Sequence[keras.callbacks.Callback] = ()
+    progress: str = "auto"
 
-def by_name(multipliers: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
-    """Gives each variable its factor; a pattern without a variable and a variable with two patterns are errors."""
-    found: dict[str, float] = {}
-    for pattern, factor in multipliers.items():
-        for name in select_names(names, pattern):
-            if name in found:
-                both = [other for other in multipliers if name_matches(other, name)]
-                raise ValueError(f"multipliers {both} both mean '{name}'; make the patterns exclude each other")
-            found[name] = float(factor)
-    return found
-
-
-def make_metric(metric: str | keras.metrics.Metric, labels: Any) -> keras.metrics.Metric:
-    """A fresh Keras metric for labels of that kind."""
-    if isinstance(metric, keras.metrics.Metric):
-        return type(metric).from_config(metric.get_config())
-    if metric not in ("accuracy", "top5"):
-        try:
-            found = keras.metrics.get(metric)
-        except ValueError as error:
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
             raise ValueError(
-                f"unknown metric '{metric}'; known are accuracy, top5, and Keras' names and objects"
-            ) from error
-        return found if isinstance(found, keras.metrics.Metric) else keras.metrics.MeanMetricWrapper(found, name=metric)
-    sparse = not tf.is_tensor(labels) and getattr(labels, "dtype", tf.int64).is_integer
-    if metric == "top5":
-        kind = keras.metrics.SparseTopKCategoricalAccuracy if sparse else keras.metrics.TopKCategoricalAccuracy
-        return kind(5, name="top5")
-    if sparse:
-        return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    wide = labels.shape.rank and labels.shape.rank > 1 and labels.shape[-1] != 1
-    return (keras.metrics.CategoricalAccuracy if wide else keras.metrics.BinaryAccuracy)(name="accuracy")
+                f"give the run's length as epochs or as steps, received epochs={self.epochs}, steps={self.steps}"
+            )
+        check_finite({name: getattr(self, name) for name in ("min_delta", "checkpoint_minutes", "keep_every_hours")})
+        for name in ("epochs", "steps", "steps_per_epoch", "validate_every", "checkpoint_steps", "log_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, received {value}")
+        if self.resume not in (True, False, "auto"):
+            raise ValueError(f"resume must be True, False or 'auto', received {self.resume!r}")
+        if self.checkpoint_minutes is not None and self.checkpoint_minutes < 0:
+            raise ValueError(f"checkpoint_minutes must be at least 0, received {self.checkpoint_minutes}")
+        if self.progress not in SHOWN:
+            raise ValueError(f"progress must be {', '.join(SHOWN[:-1])} or {SHOWN[-1]}, received {self.progress!r}")
+        if self.profile is not None and not 0 < self.profile[0] <= self.profile[1]:
+            raise ValueError(f"profile must be (first step, last step), received {self.profile}")
+
+    @staticmethod
+    def names() -> list[str]:
+        """Returns the names of all options."""
+        return [one.name for one in fields(RunOptions)]

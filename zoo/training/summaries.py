@@ -1,4 +1,4 @@
-"""TensorBoard: scalars always; histograms, images, activations, gradients and sound when asked for all."""
+"""TensorBoard: scalars always; histograms, images, activations and gradients when asked for all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class Summaries:
         every: at level ``all``, steps between two looks inside a step.
         patterns: which variables get histograms; None means all. Each must match something.
         images: how many input images to show.
-        audio_rate: samples per second when the inputs [batch, samples] or [batch, samples, channels] are sound.
 
     Raises:
         ValueError: an unknown level, or `every` below 1.
@@ -39,14 +38,13 @@ class Summaries:
         every: int = 500,
         patterns: list[str] | None = None,
         images: int = 4,
-        audio_rate: int | None = None,
     ) -> None:
         if level not in LEVELS:
             raise ValueError(f"summaries must be one of {', '.join(LEVELS)}, received '{level}'")
         if every < 1:
             raise ValueError(f"summaries every {every} steps is not possible; give 1 or more")
         self.folder, self.level, self.every, self.patterns = Path(folder), level, every, patterns
-        self.images, self.audio_rate = images, audio_rate
+        self.images = images
         self._writer: Any = None
 
     def start(self, step: int, config: Mapping[str, Any]) -> None:
@@ -90,7 +88,7 @@ class Summaries:
                 tf.summary.graph(graph)
 
     def inside(self, step: int, seen: Observation, variables: Mapping[str, Any]) -> None:
-        """Writes histograms, mean and deviation of variables, gradients and activations; images; sound.
+        """Writes histograms, mean and deviation of variables, gradients and activations; images.
 
         Args:
             step: the step that was looked into.
@@ -127,10 +125,7 @@ class Summaries:
             self._writer = None
 
     def _input(self, name: str, tensor: tf.Tensor) -> None:
-        if self.audio_rate is not None and tensor.dtype.is_floating and tensor.shape.rank in (2, 3):
-            sound = tensor if tensor.shape.rank == 3 else tensor[..., tf.newaxis]
-            tf.summary.audio(f"inputs/{name}", tf.cast(sound, tf.float32), self.audio_rate, max_outputs=self.images)
-        elif tensor.shape.rank == 4 and tensor.shape[-1] in (1, 3, 4):
+        if tensor.shape.rank == 4 and tensor.shape[-1] in (1, 3, 4):
             pictures = tf.cast(tensor[: self.images], tf.float32)
             # Whatever the network's range is, the darkest value shows black and the brightest white.
             low, high = tf.reduce_min(pictures), tf.reduce_max(pictures)

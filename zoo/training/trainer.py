@@ -18,17 +18,15 @@ from zoo.parallel.towers import Towers
 from zoo.scoping import Model
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, check_carried_state, output_shape, unpack
-from zoo.training.checkpoint import to_numpy
-from zoo.training.engines import check_summaries, make_engine
+from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed
-from zoo.training.loop import Loop
+from zoo.training.loop import History, Loop
 from zoo.training.losses import SOFTMAX, TaskLoss
 from zoo.training.optimizers import make_optimizer
-from zoo.training.options import History, RunOptions
-from zoo.training.settings import by_name, check_accumulate, check_finite, freeze_all_but, make_metric
+from zoo.training.settings import RunOptions, check_accumulate, check_finite
 from zoo.training.state import plain
-from zoo.training.step import Engine
-from zoo.weights.names import named_variables
+from zoo.training.step import Engine, TowerEngine
+from zoo.weights.names import name_matches, named_variables, select_names
 
 
 class Trainer:
@@ -353,3 +351,99 @@ class Trainer:
                 raise ValueError("validation arrays are batched by the trainer: give it global_batch")
             return as_stream(data, batch_size=batch, shuffle=False)(0)
         return as_stream(data)(0)
+
+
+def make_engine(place: Strategy, jit_compile: bool = False) -> tuple[type[Engine], dict[str, Any]]:
+    """Returns the class of the steps, and the options that it takes besides `Engine`'s.
+
+    Args:
+        place: Towers or a strategy of `tf.distribute`.
+        jit_compile: Compile with XLA.
+
+    Raises:
+        ValueError: XLA on several logical CPUs, of which it knows the first only, or with parameter servers.
+    """
+    if jit_compile and isinstance(place, tf.distribute.MirroredStrategy):
+        devices = place.extended.worker_devices
+        if len(devices) > 1 and any("CPU" in device.upper() for device in devices):
+            raise ValueError("XLA knows one CPU only: jit_compile goes with mirrored GPUs, not with logical CPUs")
+    if jit_compile and isinstance(place, tf.distribute.ParameterServerStrategy):
+        raise ValueError("XLA does not reach variables on parameter servers: leave jit_compile out")
+    if isinstance(place, Towers):
+        return TowerEngine, {"towers": place}
+    if isinstance(place, tf.distribute.ParameterServerStrategy):
+        from zoo.training.ps_engine import ParameterServerEngine
+
+        return ParameterServerEngine, {}
+    return Engine, {}
+
+
+def check_summaries(place: Strategy, summaries: str) -> None:
+    """Raises ValueError for summaries of what goes on inside a step that this process does not see."""
+    if summaries == "all" and isinstance(place, tf.distribute.ParameterServerStrategy):
+        raise ValueError("with parameter servers a step cannot be looked into: take summaries='scalars'")
+
+
+def freeze_all_but(model: keras.Model, patterns: Sequence[str]) -> list[str]:
+    """Freezes every layer or scope in which no variable matches; batch norm there uses its moving statistics.
+
+    Args:
+        model: a built model.
+        patterns: variable or scope patterns of what stays trainable.
+
+    Returns:
+        The names of the variables that match.
+
+    Raises:
+        ValueError: a pattern matches nothing.
+    """
+    names = named_variables(model)
+    chosen = select_names(names, patterns)
+    kept = {id(names[name]) for name in chosen}
+    layers = [layer for layer in model._flatten_layers(include_self=False) if layer.weights]
+    for layer in layers:
+        if not any(id(variable) in kept for variable in layer.weights):
+            layer.trainable = False
+    left = {id(variable) for variable in model.trainable_variables} - kept
+    for variable in names.values():
+        if id(variable) in left:
+            variable.trainable = False
+    if not any(id(variable) in kept for variable in model.trainable_variables):
+        raise ValueError(
+            f"train_only={list(patterns)} matches only variables that are not trainable or frozen: {chosen[:5]}"
+        )
+    return chosen
+
+
+def by_name(multipliers: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+    """Gives each variable its factor; a pattern without a variable and a variable with two patterns are errors."""
+    found: dict[str, float] = {}
+    for pattern, factor in multipliers.items():
+        for name in select_names(names, pattern):
+            if name in found:
+                both = [other for other in multipliers if name_matches(other, name)]
+                raise ValueError(f"multipliers {both} both mean '{name}'; make the patterns exclude each other")
+            found[name] = float(factor)
+    return found
+
+
+def make_metric(metric: str | keras.metrics.Metric, labels: Any) -> keras.metrics.Metric:
+    """A fresh Keras metric for labels of that kind."""
+    if isinstance(metric, keras.metrics.Metric):
+        return type(metric).from_config(metric.get_config())
+    if metric not in ("accuracy", "top5"):
+        try:
+            found = keras.metrics.get(metric)
+        except ValueError as error:
+            raise ValueError(
+                f"unknown metric '{metric}'; known are accuracy, top5, and Keras' names and objects"
+            ) from error
+        return found if isinstance(found, keras.metrics.Metric) else keras.metrics.MeanMetricWrapper(found, name=metric)
+    sparse = not tf.is_tensor(labels) and getattr(labels, "dtype", tf.int64).is_integer
+    if metric == "top5":
+        kind = keras.metrics.SparseTopKCategoricalAccuracy if sparse else keras.metrics.TopKCategoricalAccuracy
+        return kind(5, name="top5")
+    if sparse:
+        return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    wide = labels.shape.rank and labels.shape.rank > 1 and labels.shape[-1] != 1
+    return (keras.metrics.CategoricalAccuracy if wide else keras.metrics.BinaryAccuracy)(name="accuracy")

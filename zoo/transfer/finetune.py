@@ -75,8 +75,7 @@ def fine_tune(
     Raises:
         ValueError: The trunk has no such end point, or there is no validation part.
     """
-    from zoo.training import Trainer
-    from zoo.training.options import NonFiniteLossError
+    from zoo.training import NonFiniteLossError, Trainer
 
     if not sets["validation"]:
         raise ValueError("Fine-tuning needs validation pictures to be judged by, and there are too few for that part.")

@@ -1,4 +1,4 @@
-"""The Trainer's checkpoints, read: whole and checked. `zoo.training.checkpoint` writes them.
+"""The Trainer's checkpoints, read: whole and checked. `zoo.training.checkpoints` writes them.
 
 One safetensors file whose metadata holds texts: ``zoo`` (format and version), ``state`` (JSON: step, epoch, position in
 the data, the card of the weights, ...) and ``crc`` (JSON: CRC-32 of every tensor and of the state).

@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.parallel.strategies import is_chief, is_multi_worker
-from zoo.training.checkpoint import view
+from zoo.training.checkpoints import view
+from zoo.training.progress import Progress
 from zoo.training.runfolder import RunFolder
 from zoo.training.state import variables_of
-from zoo.training.watch import Watch
 
 EVERY = 8  # steps between two questions, each of which costs a collective operation
 
@@ -54,7 +54,7 @@ class FollowerFolder(RunFolder):
         self._read(variables_of(self.loop.engine))
         return []
 
-    def announce(self, watch: Watch) -> None:
+    def announce(self, progress: Progress) -> None:
         """Says nothing: the chief does."""
 
     def save(self, variables: Mapping[str, Any], state: Mapping[str, Any], *, wait: bool = False) -> None:

@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.training import Checkpoints, CheckpointWriteError, DamagedCheckpointError, read_checkpoint, write_checkpoint
-from zoo.training.checkpoint import read_header
-from zoo.training.keeper import NonFiniteCheckpointError
+from zoo.training.checkpoints import NonFiniteCheckpointError, read_header
 
 ARRAYS = {
     "model/w": np.arange(6, dtype="float32").reshape(2, 3),

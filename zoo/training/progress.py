@@ -8,14 +8,15 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 SHOWN = ("auto", "bar", "lines", "none")
 _SHOWN_LAST = ("epoch", "step", "kind", "seconds", "regularization_loss", "task_loss", "val_regularization_loss")
 
 
-class _Bar(Progress):
+class _Bar(RichProgress):
     """A bar with the newest results on a line of their own: beside it they would push it off a narrow terminal."""
 
     results = ""
@@ -27,7 +28,7 @@ class _Bar(Progress):
             yield Text(self.results)
 
 
-class Watch:
+class Progress:
     """Shows a run's progress.
 
     Args:
@@ -60,7 +61,7 @@ class Watch:
         self._bar: _Bar | None = None
         self._task: TaskID | None = None
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Progress:
         if self.show == "bar":
             columns = (MofNCompleteColumn(), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
             self._bar = _Bar(*columns, console=self.console)

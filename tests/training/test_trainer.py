@@ -5,10 +5,9 @@ import tensorflow as tf
 
 from zoo.parallel import Towers
 from zoo.parallel.strategies import mirrored
-from zoo.training.engines import check_summaries, make_engine
 from zoo.training.ps_engine import ParameterServerEngine
-from zoo.training.step import Engine
-from zoo.training.tower_engine import TowerEngine
+from zoo.training.step import Engine, TowerEngine
+from zoo.training.trainer import check_summaries, make_engine
 
 
 class Servers(tf.distribute.ParameterServerStrategy):

@@ -11,10 +11,13 @@ import pytest
 import tensorflow as tf
 from training.small import make_data, make_model, make_trainer, weights
 
+import zoo
 from zoo.data.stream import array_stream
-from zoo.training import ConfigChangedError, InterruptedRunError, NonFiniteLossError, read_checkpoint
-from zoo.training.journal import Journal
+from zoo.parallel import Towers
+from zoo.training import ConfigChangedError, InterruptedRunError, NonFiniteLossError, Trainer, read_checkpoint
+from zoo.training.loop import EarlyStopping
 from zoo.training.losses import softmax_cross_entropy
+from zoo.training.runfolder import MetricsLog
 from zoo.training.state import restore_callbacks
 from zoo.weights.tf1 import CheckpointNamesError
 
@@ -46,7 +49,7 @@ def train(folder, *, seed=3, model=None, data=None, fit=None, **options):
 def lines(folder):
     return [
         {k: v for k, v in line.items() if k != "examples_per_second"}
-        for line in Journal(folder / "metrics.jsonl").read()
+        for line in MetricsLog(folder / "metrics.jsonl").read()
     ]
 
 
@@ -341,10 +344,10 @@ class OtherCounter(Counter):
     [
         ([Counter, OtherCounter], [Counter, OtherCounter], [102, 202], ""),
         ([Counter, OtherCounter], [OtherCounter, Counter], [202, 102], ""),
-        ([Counter, OtherCounter], [OtherCounter], [202], "test_run.Counter, the run has 0: they are dropped"),
+        ([Counter, OtherCounter], [OtherCounter], [202], "test_loop.Counter, the run has 0: they are dropped"),
         ([OtherCounter], [Counter, OtherCounter], [1, 102], ""),
         ([Counter, Counter], [Counter, Counter], [102, 202], ""),
-        ([Counter, Counter], [Counter], [1], "test_run.Counter, the run has 1: they begin anew"),
+        ([Counter, Counter], [Counter], [1], "test_loop.Counter, the run has 1: they begin anew"),
         ([], [Counter], [1], ""),
     ],
 )
@@ -405,10 +408,94 @@ def test_history_config_and_journal(tmp_path):
     assert config["optimizer"]["momentum"] == 0.9
     assert config["data"] == {"batches": 5, "examples": 40, "global_batch": 8}
     assert [line["step"] for line in history.lines] == [3, 5, 6, 9, 10, 12, 15, 18, 20]
-    journal = Journal(tmp_path / "metrics.jsonl")
+    journal = MetricsLog(tmp_path / "metrics.jsonl")
     with open(journal.path, "a") as file:
         file.write('{"step": 21, "lo')  # a killed process
     assert len(journal.cut(12)) == 6
     assert journal.path.read_text().count("\n") == 6
     journal.write({"step": 13, "loss": float("nan"), "other": np.float32(2)})
     assert journal.read()[-1] == {"step": 13, "loss": None, "other": 2.0}
+
+
+def test_early_stopping():
+    monitor = EarlyStopping("val_accuracy", patience=2, min_delta=0.1)
+    assert not monitor.smaller_is_better
+    found = [
+        monitor.update(step, {"val_accuracy": value}) for step, value in enumerate((0.5, 0.55, 0.7, float("nan"), 0.7))
+    ]
+    assert found == [True, False, True, False, False]
+    assert (monitor.best, monitor.best_step, monitor.exhausted) == (0.7, 2, True)
+    other = EarlyStopping("val_loss", patience=2)
+    other.restore(monitor.state())
+    assert other.state() == monitor.state()
+    with pytest.raises(ValueError, match="'val_loss' is not measured; measured are val_mse"):
+        EarlyStopping().update(1, {"val_mse": 1.0})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"clip_norm": 1.0}, {"steps_per_call": 4}, {"accumulate": 2}, {"jit_compile": True}, {"towers": 2}],
+    ids=str,
+)
+def test_nan_that_relu_hides_stops_the_run_at_its_step(options, tmp_path):
+    layers = keras.layers
+    if options.pop("towers", None):
+        options["strategy"] = Towers([device.name for device in tf.config.list_logical_devices("CPU")[:2]])
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(16, "relu", name="a"), layers.Dense(2)])
+    inputs = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+    labels = np.arange(64) % 2
+    inputs[45, 2] = np.nan  # the third batch's number 13
+    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(16)
+    with pytest.raises(NonFiniteLossError) as caught:
+        make_trainer(model, global_batch=None, **options).fit(
+            data, steps=300, log_every=50, checkpoint_steps=2, folder=tmp_path, progress="none"
+        )
+    text = str(caught.value)
+    kind = "loss" if options.get("jit_compile") else "gradient"  # XLA's ReLU lets NaN through
+    assert text.startswith(f"the {kind} is not finite at step 3 (learning rate 0.1, epoch 1, batch 3)")
+    assert "examples 13 of 16 (labels 1; their inputs hold NaN or Inf)" in text
+    assert f"last good checkpoint is {tmp_path / 'model.ckpt-2'}" in text
+
+
+def _zoo_model(decay):
+    def network(inputs, *, is_training=False):
+        net = zoo.layers.batch_norm(inputs, decay=decay, is_training=is_training, scope="norm")
+        return zoo.layers.fully_connected(net, 3, activation_fn=None, scope="logits"), {}
+
+    return zoo.Model(network, input_shape=(6,))
+
+
+def _keras_model(decay):
+    layers = keras.layers
+    return keras.Sequential([keras.Input((6,)), layers.BatchNormalization(momentum=decay), layers.Dense(3)])
+
+
+def _dense_net(decay):
+    return zoo.densenet(block_config=(1,), growth_rate=2, input_shape=(8, 8, 3), num_classes=3, batch_norm_decay=decay)
+
+
+def _warnings(model, steps, caplog, shape=(6,)):
+    caplog.clear()
+    data = np.ones([8, *shape], "float32"), np.zeros(8, "int64")
+    Trainer(model, global_batch=8).fit(data, steps=steps, progress="none")
+    return [record.getMessage() for record in caplog.records if "batch norm keeps" in record.getMessage()]
+
+
+@pytest.mark.parametrize(("make", "shape"), [(_zoo_model, (6,)), (_keras_model, (6,)), (_dense_net, (8, 8, 3))])
+def test_a_run_too_short_for_the_moving_statistics_is_named(make, shape, caplog):
+    (said,) = _warnings(make(0.9), 9, caplog, shape)
+    assert "keeps 0.9 of its moving statistics" in said
+    assert "about 10 steps" in said
+    assert "this run has 9" in said
+
+
+@pytest.mark.parametrize("make", [_zoo_model, _keras_model])
+def test_runs_that_are_long_enough_frozen_or_warm_say_nothing(make, caplog):
+    assert not _warnings(make(0.9), 10, caplog)
+    frozen = make(0.9)
+    frozen.layers[0].trainable = False
+    assert not _warnings(frozen, 9, caplog)
+    warm = make(0.9)
+    for variable in warm.non_trainable_variables:
+        variable.assign(variable + 1.0)
+    assert not _warnings(warm, 9, caplog)
