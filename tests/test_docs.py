@@ -47,7 +47,7 @@ def pictures(tmp_path, monkeypatch, request):
 def inception(tmp_path, monkeypatch, request):
     """A slim checkpoint of Inception-v3 under the name that the page gives it, also in place of published ones."""
     zoo.weights.save_tf1(zoo.inception_v3(seed=0), tmp_path / "inception_v3.ckpt")
-    monkeypatch.setattr("zoo.weights.download.fetch", lambda *_, **__: str(tmp_path / "inception_v3.ckpt"))
+    monkeypatch.setattr("zoo.weights.published.fetch", lambda *_, **__: str(tmp_path / "inception_v3.ckpt"))
 
 
 def foreign_inception(tmp_path, monkeypatch, request):

@@ -23,7 +23,7 @@ from zoo.layers.dense_recompute import run_block, run_pooled
 from zoo.layers.shared_norm import differentiable_moments
 from zoo.nets.inception_blocks import average_3x3
 from zoo.rnn import fused
-from zoo.rnn.losses import softmax_cross_entropy
+from zoo.rnn.vocabulary import softmax_cross_entropy
 from zoo.training import losses
 
 Tensors = Sequence[tf.Tensor]

@@ -134,19 +134,19 @@ class Net:
         options = positional | options
         self.check_options(options)
         weights, name, input_shape, seed, dtype = (options.pop(option, None) for option in _BUILDER_OPTIONS)
-        from zoo.weights import building
+        from zoo.weights import loading
 
         file = None
         if weights is not None:
-            file, options = building.open_for(self.spec, weights, options, self.options())
+            file, options = loading.open_for(self.spec, weights, options, self.options())
         if input_shape is None:
-            input_shape = building.input_shape(file) or self.spec.input_shape(options)
+            input_shape = loading.input_shape(file) or self.spec.input_shape(options)
         model = Model(
             self.network, name=name or self.spec.name, input_shape=input_shape, seed=seed, dtype=dtype, **options
         )
         if weights is not None:
-            building.load_for(model, self.spec.name, weights, file)
-        building.complete_card(model, self.spec.name, self.spec.preprocessing, input_shape)
+            loading.load_for(model, self.spec.name, weights, file)
+        loading.complete_card(model, self.spec.name, self.spec.preprocessing, input_shape)
         return model
 
 

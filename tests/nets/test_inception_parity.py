@@ -11,8 +11,8 @@ import zoo
 from zoo import weights
 from zoo.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from zoo.nets.inception_v3 import END_POINTS
+from zoo.weights.layer_order import natural_key
 from zoo.weights.tf1 import save_tf1
-from zoo.weights.units import natural_key
 
 
 def distance(a, b):

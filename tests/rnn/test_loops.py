@@ -268,7 +268,7 @@ def test_refusals(options, message):
         (lambda: rnn.DropoutWrapper(3), TypeError, "DropoutWrapper takes a cell"),
         (lambda: rnn.DropoutWrapper(rnn.GRUCell(2), variational_recurrent=True), ValueError, "dtype must be"),
         (lambda: rnn.GRUCell(0), ValueError, "positive integer"),
-        (lambda: rnn.LSTMCell(2, activation="tanhh"), ValueError, "unknown activation"),
+        (lambda: rnn.LSTMCell(2, activation="tanhh"), ValueError, "the activation 'tanhh' is no name that Keras knows"),
     ],
 )
 def test_cells_refuse(make, error, message):

@@ -10,7 +10,7 @@ from zoo.registry import get_net
 from zoo.transfer import load_trunk
 from zoo.transfer.trunk import EMBEDDED, digest_of
 from zoo.weights import bundled
-from zoo.weights.download import FetchError
+from zoo.weights.published import FetchError
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import zoo
-from zoo.weights.units import natural_key
+from zoo.weights.layer_order import natural_key
 
 OPTIONS = {"depth_multiplier": 0.125, "min_depth": 4, "input_shape": (107, 107, 3)}
 

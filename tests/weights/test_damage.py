@@ -21,12 +21,12 @@ from tensorflow.core.protobuf import saver_pb2
 from weights.fixtures import write_legacy_h5, write_tfjs
 
 import zoo
-from zoo.rnn.tf1_names import read_checkpoint as read_recurrent
 from zoo.training import write_checkpoint
 from zoo.weights import open_weights, save_tf1
 from zoo.weights.cards import Card
-from zoo.weights.download import FetchError, unpack
+from zoo.weights.published import FetchError, unpack
 from zoo.weights.safetensors_files import write_safetensors
+from zoo.weights.tf1_names import read_checkpoint as read_recurrent
 from zoo.weights.torch_files import read_pth
 
 MOST_MEMORY = 400 << 20  # bytes more than before, in this process or a child

@@ -11,11 +11,11 @@ from weights.fixtures import images, keras_layers, same, shake, small, values, w
 import zoo
 from zoo import weights
 from zoo.data.preprocessing import HALF, IMAGENET_MEAN, IMAGENET_STD, PRESETS
-from zoo.weights.building import open_for
 from zoo.weights.conventions import drop_classes
+from zoo.weights.layer_order import units_of
+from zoo.weights.loading import open_for
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import torch_state
-from zoo.weights.units import units_of
 
 HEADS = 12  # 10 variables of the auxiliary head, 2 of the classifier
 

@@ -66,7 +66,7 @@ def open_any(file: str) -> tuple[str, Mapping[str, Any], dict[str, Any]]:
     """
     from zoo.hdf5 import read_h5
     from zoo.training.checkpoints import DamagedCheckpointError, read_checkpoint, read_header
-    from zoo.weights.files import sniff
+    from zoo.weights.formats import sniff
     from zoo.weights.safetensors_files import read_safetensors
     from zoo.weights.tf1 import read_tf1
     from zoo.weights.tfjs import read_tfjs

@@ -195,7 +195,7 @@ def _network_predictor(
 
 def _build(network: Any, weights: str, options: dict[str, Any]) -> Any:
     """Builds the network with as many classes as the weights have, and loads them."""
-    from zoo.weights.building import open_for
+    from zoo.weights.loading import open_for
 
     network.check_options(options)
     given = options
@@ -220,8 +220,7 @@ def _class_names(labels: Path | None, count: int, card: dict[str, Any]) -> list[
     elif card.get("class_names"):
         names = [str(name) for name in card["class_names"]]
     elif count == 1000:
-        from zoo.weights.download import FetchError, fetch
-        from zoo.weights.sources import IMAGENET_CLASSES
+        from zoo.weights.published import IMAGENET_CLASSES, FetchError, fetch
 
         try:
             names = _read_labels(fetch(IMAGENET_CLASSES, progress=False, timeout=5.0))

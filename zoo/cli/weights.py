@@ -23,8 +23,7 @@ def list_weights(
 ) -> None:
     """List published weights: how large, how accurate, and if here."""
     from zoo.cli._print import print_table
-    from zoo.weights.download import cache_folder
-    from zoo.weights.sources import list_sources
+    from zoo.weights.published import cache_folder, list_sources
 
     sources = list_sources(pattern)
     if not sources:
@@ -60,8 +59,8 @@ def fetch(
 
     The cache is the folder that ZOO_HOME names. Their paths are printed.
     """
-    from zoo.weights.download import fetch as fetch_weights
-    from zoo.weights.sources import get_source
+    from zoo.weights.published import fetch as fetch_weights
+    from zoo.weights.published import get_source
 
     for source in [get_source(name) for name in names]:
         typer.echo(fetch_weights(source))
@@ -73,8 +72,8 @@ def verify() -> None:
 
     Ends with 1 when one is not what it was.
     """
-    from zoo.weights.download import cache_folder
-    from zoo.weights.download import verify as verify_weights
+    from zoo.weights.published import cache_folder
+    from zoo.weights.published import verify as verify_weights
 
     results = verify_weights()
     for name, result in results.items():
@@ -110,8 +109,7 @@ def convert(
     import_tensorflow()
     from zoo.registry import get_net
     from zoo.weights import bundled
-    from zoo.weights.building import input_shape, open_for
-    from zoo.weights.loading import load, open_source
+    from zoo.weights.loading import input_shape, load, open_for, open_source
     from zoo.weights.saving import save
 
     if net is not None and source in bundled.names(get_net(net).spec.name):

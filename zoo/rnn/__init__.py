@@ -1,19 +1,23 @@
-"""Recurrent cells with TF1's numbers and names, wrappers, loops with a fast path, and conversion of weights."""
+"""Recurrent cells with TF1's numbers and names, wrappers, and loops with a fast path.
 
-from zoo.rnn import convert, tf1_names
+``convert`` and ``tf1_names``, the conversion of weights, live in `zoo.weights` (a room below) and load at first use.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
 from zoo.rnn.basic import BasicRNNCell, GRUCell
 from zoo.rnn.carried import CarriedState
 from zoo.rnn.cells import RNNCell
-from zoo.rnn.embedding import embedding
 from zoo.rnn.loops import (
     bidirectional_dynamic_rnn,
     dynamic_rnn,
     stack_bidirectional_dynamic_rnn,
     static_rnn,
 )
-from zoo.rnn.losses import softmax_cross_entropy
 from zoo.rnn.lstm import BasicLSTMCell, LSTMCell, LSTMStateTuple
 from zoo.rnn.multi import MultiRNNCell
+from zoo.rnn.vocabulary import embedding, softmax_cross_entropy
 from zoo.rnn.wrappers import DeviceWrapper, DropoutWrapper, ResidualWrapper
 
 __all__ = [
@@ -37,3 +41,13 @@ __all__ = [
     "static_rnn",
     "tf1_names",
 ]
+
+_CONVERSIONS = {"convert": "zoo.weights.recurrent", "tf1_names": "zoo.weights.tf1_names"}
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports a module of conversions at its first use."""
+    if name not in _CONVERSIONS:
+        raise AttributeError(f"module 'zoo.rnn' has no attribute '{name}'")
+    globals()[name] = module = import_module(_CONVERSIONS[name])
+    return module

@@ -1,7 +1,7 @@
 """A run's checkpoints: one safetensors file each, whole or not there; which stay; saving beside training; falling back.
 
 A file is written to a temporary name, fsynced and renamed. What is in it, and how it is read:
-`zoo.weights.training_files`.
+`zoo.weights.safetensors_files`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 
 from zoo import files
 from zoo.files import parse_json, validated
-from zoo.weights.training_files import FORMAT, Checkpoint, DamagedCheckpointError, read_checkpoint, read_header
+from zoo.weights.safetensors_files import FORMAT, Checkpoint, DamagedCheckpointError, read_checkpoint, read_header
 
 _log = logging.getLogger("zoo")
 _NAME = re.compile(r"model\.ckpt-(\d+)")

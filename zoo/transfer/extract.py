@@ -17,7 +17,7 @@ from zoo.nets.retrained import pooled
 from zoo.transfer.bottlenecks import BottleneckCache
 from zoo.transfer.pictures import Reader
 from zoo.transfer.trunk import Trunk
-from zoo.weights.download import cache_folder
+from zoo.weights.published import cache_folder
 
 Progress = Callable[[int, int], None]
 Features = dict[str, np.ndarray]

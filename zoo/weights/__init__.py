@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.weights.cards import Card as Card
-    from zoo.weights.download import FetchError as FetchError
-    from zoo.weights.download import cache_folder as cache_folder
-    from zoo.weights.download import fetch as fetch
-    from zoo.weights.download import verify as verify
-    from zoo.weights.files import WeightFile as WeightFile
-    from zoo.weights.files import open_weights as open_weights
-    from zoo.weights.files import sniff as sniff
+    from zoo.weights.formats import WeightFile as WeightFile
+    from zoo.weights.formats import open_weights as open_weights
+    from zoo.weights.formats import sniff as sniff
     from zoo.weights.loading import Report as Report
     from zoo.weights.loading import WeightsMismatchError as WeightsMismatchError
     from zoo.weights.loading import load as load
+    from zoo.weights.published import FetchError as FetchError
+    from zoo.weights.published import Source as Source
+    from zoo.weights.published import cache_folder as cache_folder
+    from zoo.weights.published import fetch as fetch
+    from zoo.weights.published import find_source as find_source
+    from zoo.weights.published import list_sources as list_sources
+    from zoo.weights.published import verify as verify
     from zoo.weights.saving import card_of as card_of
     from zoo.weights.saving import save as save
-    from zoo.weights.sources import Source as Source
-    from zoo.weights.sources import find_source as find_source
-    from zoo.weights.sources import list_sources as list_sources
     from zoo.weights.tf1 import CheckpointNamesError as CheckpointNamesError
     from zoo.weights.tf1 import read_tf1 as read_tf1
     from zoo.weights.tf1 import restore_tf1 as restore_tf1
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Card": "cards",
-    "FetchError": "download",
-    "cache_folder": "download",
-    "fetch": "download",
-    "verify": "download",
-    "WeightFile": "files",
-    "open_weights": "files",
-    "sniff": "files",
+    "FetchError": "published",
+    "cache_folder": "published",
+    "fetch": "published",
+    "verify": "published",
+    "WeightFile": "formats",
+    "open_weights": "formats",
+    "sniff": "formats",
     "Report": "loading",
     "WeightsMismatchError": "loading",
     "load": "loading",
     "card_of": "saving",
     "save": "saving",
-    "Source": "sources",
-    "find_source": "sources",
-    "list_sources": "sources",
+    "Source": "published",
+    "find_source": "published",
+    "list_sources": "published",
     "CheckpointNamesError": "tf1",
     "read_tf1": "tf1",
     "restore_tf1": "tf1",

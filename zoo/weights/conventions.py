@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.data.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from zoo.scoping import USUAL_PARTS, Parts
-from zoo.weights.units import units_of
+from zoo.weights.layer_order import units_of
 
 Values = dict[str, np.ndarray]
 Shapes = Mapping[str, Sequence[int]]

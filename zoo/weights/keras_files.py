@@ -17,7 +17,7 @@ import numpy as np
 
 from zoo.files import ZipReader, parse_json, reading
 from zoo.hdf5 import H5Content, read_h5
-from zoo.weights.units import Unit, natural_key
+from zoo.weights.layer_order import Unit, natural_key
 
 # Leaf of a weight's name in legacy files, and in TensorFlow.js models -> role.
 _ROLES = {

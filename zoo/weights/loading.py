@@ -1,4 +1,4 @@
-"""Loads other people's weights into a model, all or nothing, and reports what went where and why."""
+"""Loads weights into a model, all or nothing, with a report of what went where; and a builder's ``weights`` option."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.preprocessing import HALF
-from zoo.scoping import Parts, parts_of
+from zoo.data.preprocessing import HALF, Preprocessing
+from zoo.scoping import NetSpec, Parts, parts_of
+from zoo.weights import bundled, published
 from zoo.weights.cards import Card
 from zoo.weights.conventions import change_epsilon, drop_classes, fit_gamma, fold_input_transform
-from zoo.weights.files import WeightFile, open_weights
+from zoo.weights.formats import WeightFile, open_weights
+from zoo.weights.layer_order import pair_units
 from zoo.weights.names import named_variables, select_names
 from zoo.weights.tf1 import _TRAINING_NAMES, AVERAGE_SUFFIX
-from zoo.weights.units import pair_units
 
 logger = logging.getLogger(__name__)
 _SHOWN = 8
@@ -172,16 +173,11 @@ def _refuse_not_finite(values: Mapping[str, np.ndarray], path: str) -> None:
 
 def open_source(source: str | os.PathLike[str], net: str = "") -> WeightFile:
     """Opens a path, or fetches published weights by name (``"inception_v3.keras"``, or ``"imagenet"`` of a network)."""
-    from zoo.weights.download import fetch
-    from zoo.weights.sources import find_source
-
-    published = None if os.path.isfile(source) else find_source(os.fspath(source), net)  # "./imagenet" is a folder
-    if published is None:
+    known = None if os.path.isfile(source) else published.find_source(os.fspath(source), net)  # "./imagenet" is a path
+    if known is None:
         return open_weights(source)
-    file = open_weights(fetch(published.name))
-    card = dataclasses.replace(
-        file.card(published.net), source=published.name, licence=published.licence, accuracy=published.accuracy
-    )
+    file = open_weights(published.fetch(known.name))
+    card = dataclasses.replace(file.card(known.net), source=known.name, licence=known.licence, accuracy=known.accuracy)
     return dataclasses.replace(file, own_card=card)
 
 
@@ -324,3 +320,97 @@ def _by_reason(title: str, names: Mapping[str, str], by_scope: bool = False) -> 
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         lines.append(f"  {title} ({len(group)}), {reason}: {', '.join(shown[:_SHOWN])}{more}")
     return lines
+
+
+def open_for(
+    spec: NetSpec, weights: str | os.PathLike[str] | WeightFile, given: Mapping[str, Any], known: Mapping[str, Any]
+) -> tuple[WeightFile | None, dict[str, Any]]:
+    """Opens the weights a builder was asked for, and completes its options with what they were made with.
+
+    Args:
+        spec: The network.
+        weights: The name of weights that come with zoo (``"digits"``) or are published (``"imagenet"``, ``"slim"``),
+            or a path in any format; or weights that are open already.
+        given: The options that the caller chose; they are kept.
+        known: The options that the network has.
+
+    Returns:
+        The open weights, None for those that come with zoo, and the options to build with.
+
+    Raises:
+        ValueError: No weights are called so, or the file is damaged or of an unknown format.
+    """
+    net = spec.name
+    if isinstance(weights, bool) or not isinstance(weights, str | os.PathLike | WeightFile):
+        raise ValueError(
+            f"{net}: weights is the name of trained weights, a path, or None for new weights; got {weights!r}. "
+            + _what_there_is(net)
+        )
+    if isinstance(weights, str) and weights in bundled.names(net):
+        made_with = bundled.card(net, weights).get("options", {})
+        return None, {**made_with, **given}
+    try:
+        file = weights if isinstance(weights, WeightFile) else open_source(weights, net)
+    except (FileNotFoundError, ValueError) as error:
+        if isinstance(error, ValueError) and not (os.path.isdir(str(weights)) and os.sep not in str(weights)):
+            raise  # a path was meant, and says what is wrong with it
+        at = "It is no published name (`zoo weights list`) and no file either."
+        if os.path.isdir(str(weights)):
+            at = f"There is a folder of that name here, but no weights in it ({error})."
+        raise ValueError(f"{net} has no weights {str(weights)!r}. {_what_there_is(net)} {at}") from error
+    file, card = dataclasses.replace(file, parts=spec.parts(given)), file.card(net)
+    needs = {
+        "aux_logits": file.has_aux,
+        "batch_norm_scale": file.has_gamma,
+        "batch_norm_epsilon": card.batch_norm_epsilon,
+        "count_include_pad": card.count_include_pad,
+    }
+    needs = {key: value for key, value in needs.items() if key in known and value not in (None, known[key])}
+    made_with = card.more.get("options", {}) if file.own_card is not None and card.net == net else {}
+    options = {**needs, **{key: value for key, value in made_with.items() if key in known}, **given}
+    return dataclasses.replace(file, parts=spec.parts(options)), options
+
+
+def _what_there_is(net: str) -> str:
+    """Words the weights that can be asked for by name."""
+    come_with = ", ".join(map(repr, bundled.names(net))) or "none"
+    fetched = ", ".join(repr(s.name.partition(".")[2]) for s in published.list_sources(f"{net}.*")) or "none"
+    return f"Those that come with zoo are: {come_with}; published ones: {fetched}."
+
+
+def input_shape(file: WeightFile | None) -> tuple[int, int, int] | None:
+    """Returns the shape of the pictures that zoo's own weights were made for; None for others'."""
+    if file is None or file.own_card is None or file.family != "zoo" or file.own_card.preprocessing is None:
+        return None
+    return (*file.own_card.preprocessing.size, file.own_card.preprocessing.channels)
+
+
+def load_for(model: Any, net: str, weights: Any, file: WeightFile | None) -> Report | None:
+    """Loads what ``open_for`` opened into the built model.
+
+    Args:
+        model: The model.
+        net: Name of the network.
+        weights: As given to the builder.
+        file: The open weights; None for those that come with zoo.
+
+    Returns:
+        The report; None for weights that come with zoo, which fit whole or not at all.
+    """
+    if file is not None:
+        return load(model, file)
+    bundled.load(model, net, str(weights))
+    model.card = Card.from_dict(bundled.card(net, str(weights))).to_dict()
+    return None
+
+
+def complete_card(model: Any, net: str, preprocessing: Preprocessing | None, size: Any) -> None:
+    """Writes into a model's card how its pictures are prepared, for the size the model was built for.
+
+    Args:
+        model: The model.
+        net: Name of the network.
+        preprocessing: The network's own, for weights that do not say theirs; None for inputs that are no pictures.
+        size: The shape of one input, [H, W, C].
+    """
+    model.card = Card.from_dict({"net": net, **model.card}).complete(preprocessing, size)

@@ -15,12 +15,12 @@ from zoo.files import replacing
 from zoo.scoping import parts_of
 from zoo.weights.cards import Card
 from zoo.weights.conventions import fit_gamma
+from zoo.weights.layer_order import units_of
 from zoo.weights.loading import network_name, network_option
 from zoo.weights.names import named_variables
 from zoo.weights.safetensors_files import write_safetensors
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import torch_state
-from zoo.weights.units import units_of
 
 # Format -> endings of file names that mean it; torchvision shares its ending with zoo's own and is asked for by name.
 FORMATS = {

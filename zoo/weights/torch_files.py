@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from zoo.files import ZipReader, current_limits, reading
-from zoo.weights.units import LEAVES, Unit
+from zoo.weights.layer_order import LEAVES, Unit
 
 # Parameter of a PyTorch module -> role; ``weight`` is a kernel or, of a vector, gamma.
 _ROLES = {"bias": "bias", "running_mean": "mean", "running_var": "variance"}

@@ -12,9 +12,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from zoo.weights import download
-from zoo.weights.download import FetchError, cache_folder, fetch, verify
-from zoo.weights.sources import SOURCES, Source, find_source, get_source, list_sources
+from zoo.weights import published
+from zoo.weights.published import (
+    SOURCES,
+    FetchError,
+    Source,
+    cache_folder,
+    fetch,
+    find_source,
+    get_source,
+    list_sources,
+    verify,
+)
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 
@@ -143,7 +152,7 @@ def test_a_full_disk_is_said_and_space_given_back(tmp_path, monkeypatch):
         part.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(download, "_append", full)
+    monkeypatch.setattr(published, "_append", full)
     with served() as (url, _), pytest.raises(FetchError, match=r"is full.*ZOO_HOME"):
         fetch(source(url), folder=tmp_path)
     assert left(tmp_path) == ["weights.h5.etag"]
@@ -153,7 +162,7 @@ def test_a_changed_file_in_the_cache_is_found(tmp_path, monkeypatch):
     with served() as (url, _):
         known = source(url, digest="")
         path = fetch(known, folder=tmp_path)
-        monkeypatch.setattr(download, "SOURCES", (known,))
+        monkeypatch.setattr(published, "SOURCES", (known,))
         assert verify(tmp_path) == {"net.test": "ok"}
         path.write_bytes(CONTENT[:-1] + b"!")
         assert "at its download it was" in verify(tmp_path)["net.test"]

@@ -15,10 +15,10 @@ from weights.fixtures import write_tfjs
 
 from zoo.weights import open_weights, sniff
 from zoo.weights.keras_files import read_keras
+from zoo.weights.layer_order import natural_key, pair_units
 from zoo.weights.safetensors_files import write_safetensors
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import inception_modules, is_torch_state, units_from_torch
-from zoo.weights.units import natural_key, pair_units
 
 LAYERS = {
     "conv2d_1": [("kernel", np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4))],
@@ -226,7 +226,7 @@ def test_layers_of_another_network_are_named(tmp_path):
 
 
 def test_archives_cannot_escape(tmp_path):
-    from zoo.weights.download import FetchError, unpack
+    from zoo.weights.published import FetchError, unpack
 
     for name, kind in (("../evil", tarfile.REGTYPE), ("/evil", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)):
         info = tarfile.TarInfo(name)

@@ -16,12 +16,11 @@ from zoo.files import ZipReader, parse_json, read_json, reading
 from zoo.hdf5 import MEMBER, SIGNATURE, read_h5
 from zoo.scoping import USUAL_PARTS, Parts
 from zoo.weights.cards import Card, convention
-from zoo.weights.safetensors_files import read_safetensors
+from zoo.weights.layer_order import Unit
+from zoo.weights.safetensors_files import read_checkpoint, read_safetensors, weights_of
 from zoo.weights.tf1 import AVERAGE_SUFFIX, read_tf1, tf1_format
 from zoo.weights.tfjs import read_tfjs
 from zoo.weights.torch_files import is_torch_state, read_pth, units_from_torch
-from zoo.weights.training_files import read_checkpoint, weights_of
-from zoo.weights.units import Unit
 
 FORMATS = ("tf1", "keras", "pth", "safetensors", "tfjs")
 

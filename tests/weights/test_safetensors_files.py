@@ -10,7 +10,7 @@ import zoo
 from zoo import weights
 from zoo.data.images import encode_png
 from zoo.training import Trainer, read_checkpoint, write_checkpoint
-from zoo.weights.training_files import DamagedCheckpointError
+from zoo.weights.safetensors_files import DamagedCheckpointError
 
 OPTIONS = {"num_classes": 3, "dropout_keep_prob": 0.9}
 
