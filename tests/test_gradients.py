@@ -17,9 +17,7 @@ import tensorflow as tf
 import zoo
 from zoo import layers, rnn
 from zoo.layers.dense_block import MEMORY_LEVELS
-from zoo.layers.dense_block_grad import Block, Layer, Maps
-from zoo.layers.dense_pool import Pooled
-from zoo.layers.dense_recompute import run_block, run_pooled
+from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, run_block, run_pooled
 from zoo.layers.shared_norm import differentiable_moments
 from zoo.nets.inception_blocks import average_3x3
 from zoo.rnn import fused

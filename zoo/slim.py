@@ -29,7 +29,7 @@ from tf_slim.layers import utils as _slim_utils
 from tf_slim.ops import arg_scope as _slim_arg_scope
 
 from zoo import layers, scoping
-from zoo.layers import parts
+from zoo.layers import context
 from zoo.scoping.frames import current_frame
 
 _MOVED: dict[str, dict[str, Any]] = {
@@ -140,7 +140,7 @@ def _repair() -> None:
     if getattr(tf_slim, "_repaired_by_zoo", False):
         return
     replacements: dict[int, Any] = {
-        id(_slim_utils.collect_named_outputs): parts.collect,
+        id(_slim_utils.collect_named_outputs): context.collect,
         id(_slim_utils.convert_collection_to_dict): convert_collection_to_dict,
         id(_slim_layers._add_variable_to_collections): _add_variable_to_collections,
         **_scoped_functions(),

@@ -7,9 +7,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.layers import shared_norm
 from zoo.layers.dense_block import dense_block, norm_pool
-from zoo.layers.dense_block_grad import Block, Layer, Maps
-from zoo.layers.dense_pool import Pooled
-from zoo.layers.dense_recompute import run_block, run_pooled
+from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, run_block, run_pooled
 
 LEVELS = ("store", "recompute", "minimal")
 EPSILON = 1e-5

@@ -4,13 +4,14 @@ from importlib import import_module
 from typing import Any
 
 from zoo.layers.batch_norm import batch_norm
-from zoo.layers.compose import repeat, stack
-from zoo.layers.conv import conv2d, conv_relu
-from zoo.layers.dense import flatten, fully_connected, one_hot_encoding, softmax
-from zoo.layers.dropout import dropout
+from zoo.layers.conv import conv2d, conv2d_transpose, conv_relu, separable_conv2d
+from zoo.layers.core import dropout, flatten, fully_connected, one_hot_encoding, repeat, softmax, stack
 from zoo.layers.geometry import output_size
 from zoo.layers.initializers import (
     constant_initializer,
+    l1_l2_regularizer,
+    l1_regularizer,
+    l2_regularizer,
     ones_initializer,
     random_normal_initializer,
     random_uniform_initializer,
@@ -21,9 +22,6 @@ from zoo.layers.initializers import (
 )
 from zoo.layers.norm import group_norm, layer_norm
 from zoo.layers.pooling import avg_pool2d, global_avg_pool, max_pool2d
-from zoo.layers.regularizers import l1_l2_regularizer, l1_regularizer, l2_regularizer
-from zoo.layers.separable import separable_conv2d
-from zoo.layers.transposed import conv2d_transpose
 
 __all__ = [
     "avg_pool2d",

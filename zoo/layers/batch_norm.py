@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
-from zoo.layers import moments, parts, shared_norm
+from zoo.layers import context, moments, shared_norm
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 from zoo.layers.recompute import Compute, after, mark
 
@@ -35,14 +35,14 @@ def batch_norm(
     center: bool = True,
     scale: bool = False,
     epsilon: float = 0.001,
-    activation_fn: parts.Activation = None,
+    activation_fn: context.Activation = None,
     param_initializers: Mapping[str, Any] | None = None,
     param_regularizers: Mapping[str, Any] | None = None,
-    updates_collections: parts.Collections = tf.compat.v1.GraphKeys.UPDATE_OPS,
+    updates_collections: context.Collections = tf.compat.v1.GraphKeys.UPDATE_OPS,
     is_training: bool | tf.Tensor = True,
     reuse: Any = None,
-    variables_collections: parts.VariablesCollections = None,
-    outputs_collections: parts.Collections = None,
+    variables_collections: context.VariablesCollections = None,
+    outputs_collections: context.Collections = None,
     trainable: bool = True,
     batch_weights: tf.Tensor | None = None,
     fused: bool | None = None,
@@ -103,14 +103,14 @@ def batch_norm(
 
     Source: Ioffe and Szegedy 2015, algorithm 1; Ioffe 2017, algorithm 1 (renorm); TF-Slim's `batch_norm`.
     """
-    inputs = parts.float_tensor(inputs, "batch_norm")
-    activate = parts.functions(activation_fn, None, "batch_norm")
-    axis, rank = parts.channel_axis(data_format, "batch_norm"), inputs.shape.rank
+    inputs = context.float_tensor(inputs, "batch_norm")
+    activate = context.functions(activation_fn, None, "batch_norm")
+    axis, rank = context.channel_axis(data_format, "batch_norm"), inputs.shape.rank
     if rank is None or rank < 2:
         rule = "undefined rank" if rank is None else f"shape {inputs.shape}"
         raise ValueError(f"batch_norm expects input of rank 2 or more, got {rule}")
     axis = rank - 1 if axis == 3 else 1
-    channels = parts.channels_of(inputs.shape, axis, "batch_norm")
+    channels = context.channels_of(inputs.shape, axis, "batch_norm")
     _check_keys("param_initializers", param_initializers, _PARAMETERS + _STATISTICS)
     _check_keys("param_regularizers", param_regularizers, _PARAMETERS)
     _check_keys("renorm_clipping", renorm_clipping, ("rmin", "rmax", "dmax"))
@@ -122,7 +122,7 @@ def batch_norm(
         )
         if not zero_debias_moving_mean:  # which is right from the first step on
             moments.remember_decay(variables.moving_mean, decay)
-        training = False if scoping.scope_is_frozen() else parts.static_bool(is_training)
+        training = False if scoping.scope_is_frozen() else context.static_bool(is_training)
         group = scoping.replicas()
         synchronized = group is not None and (synchronized or group.synchronized)
         plain = batch_weights is None and not renorm and adjustment is None
@@ -174,7 +174,7 @@ def batch_norm(
             mark(outputs, _normalize_again(inputs, variables, mean, variance, epsilon))
         if activate is not None:
             outputs = activate(outputs)
-        return parts.collect(outputs_collections, opened.name, outputs)
+        return context.collect(outputs_collections, opened.name, outputs)
 
 
 def _check_keys(what: str, given: Mapping[str, Any] | None, known: tuple[str, ...]) -> None:
@@ -190,7 +190,7 @@ def _variables(
     scale: bool,
     initializers: Mapping[str, Any] | None,
     regularizers: Mapping[str, Any] | None,
-    collections: parts.VariablesCollections,
+    collections: context.VariablesCollections,
     trainable: bool,
 ) -> Variables:
     initializers, regularizers = initializers or {}, regularizers or {}
@@ -200,7 +200,7 @@ def _variables(
     def make(name: str, default: Any, is_trainable: bool) -> Any:
         initializer = initializers.get(name, default)
         regularizer = regularizers.get(name) if name in _PARAMETERS else no_penalty
-        return parts.variable(
+        return context.variable(
             name, [channels], inputs, initializer, regularizer, collections, is_trainable, dtype=dtype
         )
 
@@ -289,7 +289,7 @@ def _compose(
     return y if beta is None else y + beta
 
 
-def _deliver(outputs: tf.Tensor, updates: list[Any], updates_collections: parts.Collections) -> tf.Tensor:
+def _deliver(outputs: tf.Tensor, updates: list[Any], updates_collections: context.Collections) -> tf.Tensor:
     """In a TF1 graph, hangs the updates where they will be run; elsewhere they have run."""
     if not scoping.in_graph():
         return outputs

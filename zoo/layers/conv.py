@@ -1,4 +1,4 @@
-"""Convolutions of images: the plain one, and the one of TF1's guide to shared variables."""
+"""Convolutions of images: plain, depthwise separable, transposed, and the one of TF1's guide to shared variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import parts, recompute
+from zoo.layers import context, recompute
 from zoo.layers.geometry import Padding, Pair, check_window, paddings, pair
 from zoo.layers.initializers import (
     constant_initializer,
@@ -39,7 +39,7 @@ def conv_relu(x: tf.Tensor, kernel_shape: Iterable[int], bias_shape: Iterable[in
 
     Source: TensorFlow 1, guide "Sharing variables".
     """
-    x = parts.float_tensor(x, "conv_relu")
+    x = context.float_tensor(x, "conv_relu")
     weights = scoping.get_variable("weights", kernel_shape, initializer=random_normal_initializer())
     biases = scoping.get_variable("biases", bias_shape, initializer=constant_initializer(0.0))
     if weights.dtype != x.dtype:
@@ -57,16 +57,16 @@ def conv2d(
     padding: Padding = "SAME",
     data_format: str | None = None,
     rate: Pair = 1,
-    activation_fn: parts.Activation = tf.nn.relu,
+    activation_fn: context.Activation = tf.nn.relu,
     normalizer_fn: Callable[..., tf.Tensor] | None = None,
     normalizer_params: Mapping[str, Any] | None = None,
-    weights_initializer: parts.Initializer = xavier_initializer(),
-    weights_regularizer: parts.Regularizer = None,
-    biases_initializer: parts.Initializer = zeros_initializer(),
-    biases_regularizer: parts.Regularizer = None,
+    weights_initializer: context.Initializer = xavier_initializer(),
+    weights_regularizer: context.Regularizer = None,
+    biases_initializer: context.Initializer = zeros_initializer(),
+    biases_regularizer: context.Regularizer = None,
     reuse: Any = None,
-    variables_collections: parts.VariablesCollections = None,
-    outputs_collections: parts.Collections = None,
+    variables_collections: context.VariablesCollections = None,
+    outputs_collections: context.Collections = None,
     trainable: bool = True,
     scope: Any = None,
     groups: int = 1,
@@ -106,12 +106,12 @@ def conv2d(
 
     Source: TF-Slim's `conv2d`; groups and explicit padding are additions.
     """
-    inputs = parts.float_tensor(inputs, "conv2d")
-    activate = parts.functions(activation_fn, normalizer_fn, "conv2d")
-    axis = parts.channel_axis(data_format, "conv2d")
-    shape = parts.image_shape(inputs, "conv2d")
-    channels = parts.channels_of(shape, axis, "conv2d")
-    num_outputs = parts.integer(num_outputs, "num_outputs", "conv2d")
+    inputs = context.float_tensor(inputs, "conv2d")
+    activate = context.functions(activation_fn, normalizer_fn, "conv2d")
+    axis = context.channel_axis(data_format, "conv2d")
+    shape = context.image_shape(inputs, "conv2d")
+    channels = context.channels_of(shape, axis, "conv2d")
+    num_outputs = context.integer(num_outputs, "num_outputs", "conv2d")
     layout = "NHWC" if axis == 3 else "NCHW"
     (height, width), strides = pair(kernel_size, "kernel_size", "conv2d"), pair(stride, "stride", "conv2d", layout)
     rates = pair(rate, "rate", "conv2d", layout)
@@ -120,7 +120,7 @@ def conv2d(
     window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)
     check_window(shape, 1 if axis == 3 else 2, window, padding, explicit, "conv2d")
     with scoping.variable_scope(scope, "Conv", [inputs], reuse=reuse) as opened:
-        weights = parts.kernel(
+        weights = context.kernel(
             "weights",
             [height, width, channels // groups, num_outputs],
             inputs,
@@ -129,7 +129,7 @@ def conv2d(
             variables_collections,
             trainable,
         )
-        return parts.finish(
+        return context.finish(
             _convolve(inputs, weights, strides, rates, padding, explicit, layout, groups),
             num_outputs,
             layout,
@@ -166,7 +166,7 @@ def _convolve(
     groups: int,
 ) -> tf.Tensor:
     if layout == "NCHW":
-        if not parts.without_gpu():
+        if not context.without_gpu():
             return tf.raw_ops.Conv2D(
                 input=x,
                 filter=weights,
@@ -179,9 +179,9 @@ def _convolve(
         explicit = explicit and [*explicit[:2], *explicit[4:], *explicit[:2]]
         y = _convolve(tf.transpose(x, [0, 2, 3, 1]), weights, strides, rates, padding, explicit, "NHWC", groups)
         return tf.transpose(y, [0, 3, 1, 2])
-    if explicit and parts.without_gpu():  # oneDNN has no filter gradient with explicit padding, and Eigen's is slow
+    if explicit and context.without_gpu():  # oneDNN has no filter gradient with explicit padding, and Eigen's is slow
         x, padding, explicit = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)]), "VALID", []
-    if (groups > 1 or rates != (1, 1)) and parts.without_gpu():  # kernels with gaps
+    if (groups > 1 or rates != (1, 1)) and context.without_gpu():  # kernels with gaps
         if not _one_dnn(x.dtype) and groups > 1:
             split = zip(tf.split(x, groups, axis=3), tf.split(weights, groups, axis=3), strict=True)
             return tf.concat([_convolve(a, b, strides, rates, padding, explicit, layout, 1) for a, b in split], axis=3)
@@ -202,3 +202,261 @@ def _one_dnn(dtype: tf.DType) -> bool:
     """Only oneDNN has the gradients of grouped and dilated convolutions on a CPU, and only in these types."""
     built_in = platform.machine().lower() in ("x86_64", "amd64") and os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"
     return built_in and dtype in (tf.float32, tf.bfloat16)
+
+
+@scoping.add_arg_scope
+def separable_conv2d(
+    inputs: tf.Tensor,
+    num_outputs: int | None,
+    kernel_size: Pair,
+    depth_multiplier: int = 1,
+    stride: Pair = 1,
+    padding: Padding = "SAME",
+    data_format: str = "NHWC",
+    rate: Pair = 1,
+    activation_fn: context.Activation = tf.nn.relu,
+    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: context.Initializer = xavier_initializer(),
+    pointwise_initializer: context.Initializer = None,
+    weights_regularizer: context.Regularizer = None,
+    biases_initializer: context.Initializer = zeros_initializer(),
+    biases_regularizer: context.Regularizer = None,
+    reuse: Any = None,
+    variables_collections: context.VariablesCollections = None,
+    outputs_collections: context.Collections = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> tf.Tensor:
+    """A convolution of each channel by itself, then a 1x1 convolution across channels.
+
+    Variables: `depthwise_weights` [kernel height, kernel width, C, depth_multiplier], `pointwise_weights`
+    [1, 1, C * depth_multiplier, num_outputs] and, without normalizer, `biases`.
+
+    Args:
+      inputs: images [N, H, W, C], or [N, C, H, W] with data_format="NCHW".
+      num_outputs: number of filters across channels; None leaves the 1x1 convolution out.
+      kernel_size: height and width of the kernel, or one number for both.
+      depth_multiplier: number of filters a channel, default 1.
+      stride: step, default 1; down and right must be equal.
+      padding: "SAME" (default), "VALID" or explicit, as in `conv2d`.
+      data_format: "NHWC" (default) or "NCHW".
+      rate: distance between the kernel's taps, default 1; other rates need stride 1.
+      activation_fn: function, or Keras' name of one; default ReLU; None for a linear layer.
+      normalizer_fn: applied instead of biases, for example `batch_norm`.
+      normalizer_params: keyword arguments of the normalizer.
+      weights_initializer: of the depthwise weights, or Keras' name of one; default Glorot's uniform.
+      pointwise_initializer: of the pointwise weights, default the same.
+      weights_regularizer: penalty of both, or Keras' name of one ("l2").
+      biases_initializer: default zeros; None for no biases.
+      biases_regularizer: penalty of the biases.
+      reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
+      variables_collections: collections for the variables, or a dictionary of them for "weights" and "biases".
+      outputs_collections: collections for the output.
+      trainable: whether the variables are.
+      scope: name or scope; default "SeparableConv2d", made unique.
+
+    Returns:
+      [N, H', W', num_outputs or C * depth_multiplier] (or NCHW), of the type of the inputs.
+
+    Raises:
+      ValueError: wrong rank or type, unknown channels, unequal strides, a rate with a stride, a window larger than the
+        input.
+
+    Source: TF-Slim's `separable_conv2d`; Chollet 2017, figure 4.
+    """
+    layer = "separable_conv2d"
+    inputs = context.float_tensor(inputs, layer)
+    activate = context.functions(activation_fn, normalizer_fn, layer)
+    axis = context.channel_axis(data_format, layer)
+    shape = context.image_shape(inputs, layer)
+    channels = context.channels_of(shape, axis, layer)
+    depth = channels * context.integer(depth_multiplier, "depth_multiplier", layer)
+    filters = depth if num_outputs is None else context.integer(num_outputs, "num_outputs", layer)
+    layout = "NHWC" if axis == 3 else "NCHW"
+    (height, width), strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, layout)
+    rates = pair(rate, "rate", layer, layout)
+    if strides[0] != strides[1]:
+        raise ValueError(f"{layer}: the step down equals the step to the right, got stride={strides}: use one number")
+    if rates != (1, 1) and strides != (1, 1):
+        raise ValueError(
+            f"{layer}: a rate other than 1 needs stride 1, got rate={rates} and stride={strides}: drop one"
+        )
+    padding, explicit = paddings(padding, layer, layout)
+    window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)
+    check_window(shape, 1 if axis == 3 else 2, window, padding, explicit, layer)
+    with scoping.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as opened:
+        weights = (inputs, weights_initializer, weights_regularizer, variables_collections, trainable)
+        depthwise = context.kernel("depthwise_weights", [height, width, channels, depth_multiplier], *weights)
+        pointwise = None
+        if num_outputs is not None:
+            initializer = pointwise_initializer or weights_initializer
+            pointwise = context.kernel("pointwise_weights", [1, 1, depth, filters], inputs, initializer, *weights[2:])
+        if explicit:
+            inputs = tf.pad(inputs, [explicit[i : i + 2] for i in range(0, 8, 2)])
+            padding = "VALID"
+        return context.finish(
+            _separable(inputs, depthwise, pointwise, strides, rates, padding, axis),
+            filters,
+            data_format,
+            activate,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            variables_collections,
+            trainable,
+            outputs_collections,
+            opened.name,
+        )
+
+
+def _separable(
+    x: tf.Tensor,
+    depthwise: tf.Tensor,
+    pointwise: tf.Tensor | None,
+    strides: tuple[int, int],
+    rates: tuple[int, int],
+    padding: str,
+    axis: int,
+) -> tf.Tensor:
+    if axis == 1 and context.without_gpu():
+        y = _separable(tf.transpose(x, [0, 2, 3, 1]), depthwise, pointwise, strides, rates, padding, 3)
+        return tf.transpose(y, [0, 3, 1, 2])
+    steps, layout = ([1, *strides, 1], "NHWC") if axis == 3 else ([1, 1, *strides], "NCHW")
+    if rates != (1, 1):
+        y = tf.nn.depthwise_conv2d(x, depthwise, steps, padding, data_format=layout, dilations=rates)
+    else:
+        y = tf.raw_ops.DepthwiseConv2dNative(
+            input=x, filter=depthwise, strides=steps, padding=padding, data_format=layout
+        )
+    if pointwise is None:
+        return y
+    return tf.raw_ops.Conv2D(input=y, filter=pointwise, strides=[1, 1, 1, 1], padding="VALID", data_format=layout)
+
+
+@scoping.add_arg_scope
+def conv2d_transpose(
+    inputs: tf.Tensor,
+    num_outputs: int,
+    kernel_size: Pair,
+    stride: Pair = 1,
+    padding: str = "SAME",
+    data_format: str = "NHWC",
+    activation_fn: context.Activation = tf.nn.relu,
+    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: context.Initializer = xavier_initializer(),
+    weights_regularizer: context.Regularizer = None,
+    biases_initializer: context.Initializer = zeros_initializer(),
+    biases_regularizer: context.Regularizer = None,
+    reuse: Any = None,
+    variables_collections: context.VariablesCollections = None,
+    outputs_collections: context.Collections = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> tf.Tensor:
+    """The gradient of a convolution with respect to its input, used to enlarge images.
+
+    A side of n becomes n * stride with "SAME", n * stride + max(kernel - stride, 0) with "VALID".
+    Variables: `weights` [kernel height, kernel width, num_outputs, C] and, without normalizer, `biases`.
+
+    Args:
+      inputs: images [N, H, W, C], or [N, C, H, W] with data_format="NCHW".
+      num_outputs: number of filters.
+      kernel_size: height and width of the kernel, or one number for both.
+      stride: enlargement down and right, or one number for both, default 1.
+      padding: "SAME" (default) or "VALID".
+      data_format: "NHWC" (default) or "NCHW".
+      activation_fn: function, or Keras' name of one; default ReLU; None for a linear layer.
+      normalizer_fn: applied instead of biases, for example `batch_norm`.
+      normalizer_params: keyword arguments of the normalizer.
+      weights_initializer: of the weights, or Keras' name of one ("he_normal"); default Glorot's uniform.
+      weights_regularizer: penalty of the weights, or Keras' name of one ("l2").
+      biases_initializer: default zeros; None for no biases.
+      biases_regularizer: penalty of the biases.
+      reuse: True, False, None or AUTO_REUSE, as in `variable_scope`.
+      variables_collections: collections for the variables, or a dictionary of them for "weights" and "biases".
+      outputs_collections: collections for the output.
+      trainable: whether the variables are.
+      scope: name or scope; default "Conv2d_transpose", made unique.
+
+    Returns:
+      [N, H', W', num_outputs] (or NCHW), of the type of the inputs.
+
+    Raises:
+      ValueError: wrong rank or type, unknown channels, padding or data format.
+
+    Source: TF-Slim's `conv2d_transpose`.
+    """
+    layer = "conv2d_transpose"
+    inputs = context.float_tensor(inputs, layer)
+    activate = context.functions(activation_fn, normalizer_fn, layer)
+    axis = context.channel_axis(data_format, layer)
+    channels = context.channels_of(context.image_shape(inputs, layer), axis, layer)
+    num_outputs = context.integer(num_outputs, "num_outputs", layer)
+    layout = "NHWC" if axis == 3 else "NCHW"
+    kernel_sides, strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, layout)
+    if not isinstance(padding, str):
+        raise ValueError(f'{layer}: padding is "SAME" or "VALID", got {padding!r}: crop the output of "VALID"')
+    padding, _ = paddings(padding, layer, data_format)
+    with scoping.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as opened:
+        weights = context.kernel(
+            "weights",
+            [*kernel_sides, num_outputs, channels],
+            inputs,
+            weights_initializer,
+            weights_regularizer,
+            variables_collections,
+            trainable,
+        )
+        return context.finish(
+            _transposed(inputs, weights, num_outputs, kernel_sides, strides, padding, axis),
+            num_outputs,
+            data_format,
+            activate,
+            normalizer_fn,
+            normalizer_params,
+            biases_initializer,
+            biases_regularizer,
+            variables_collections,
+            trainable,
+            outputs_collections,
+            opened.name,
+        )
+
+
+def _transposed(
+    x: tf.Tensor,
+    weights: tf.Tensor,
+    num_outputs: int,
+    kernel_sides: tuple[int, int],
+    strides: tuple[int, int],
+    padding: str,
+    axis: int,
+) -> tf.Tensor:
+    if axis == 1 and context.without_gpu():
+        y = _transposed(tf.transpose(x, [0, 2, 3, 1]), weights, num_outputs, kernel_sides, strides, padding, 3)
+        return tf.transpose(y, [0, 3, 1, 2])
+    known = x.shape.as_list()
+    dynamic: Any = tf.shape(x) if None in known else None
+    first = 1 if axis == 3 else 2
+    sizes: list[Any] = [dynamic[i] if known[i] is None else known[i] for i in range(4)]
+    static: list[int | None] = list(known)
+    sizes[axis] = static[axis] = num_outputs
+    for i in range(2):
+        extra = max(kernel_sides[i] - strides[i], 0) if padding == "VALID" else 0
+        sizes[first + i] = sizes[first + i] * strides[i] + extra
+        side = known[first + i]
+        static[first + i] = None if side is None else side * strides[i] + extra
+    outputs = tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=sizes if dynamic is None else tf.stack(sizes),
+        filter=weights,
+        out_backprop=x,
+        strides=[1, *strides, 1] if axis == 3 else [1, 1, *strides],
+        padding=padding,
+        data_format="NHWC" if axis == 3 else "NCHW",
+    )
+    if dynamic is not None:
+        outputs.set_shape(static)
+    return outputs

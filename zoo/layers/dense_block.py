@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.layers import context, shared_norm
 from zoo.layers import moments as moving
-from zoo.layers import parts, shared_norm
-from zoo.layers.dense_block_grad import Block, Layer, Maps
-from zoo.layers.dense_pool import Pooled
-from zoo.layers.dense_recompute import run_block, run_pooled
+from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, run_block, run_pooled
 from zoo.layers.initializers import ones_initializer, variance_scaling_initializer, zeros_initializer
 from zoo.layers.shared_norm import Moments
 
@@ -50,8 +48,8 @@ def dense_block(
     decay: float = 0.99,
     epsilon: float = 1e-5,
     dropout_rate: float = 0.0,
-    weights_initializer: parts.Initializer = variance_scaling_initializer(),  # noqa: B008 - as every layer here
-    weights_regularizer: parts.Regularizer = None,
+    weights_initializer: context.Initializer = variance_scaling_initializer(),  # noqa: B008 - as every layer here
+    weights_regularizer: context.Regularizer = None,
     memory: str = "recompute",
     is_training: bool = True,
     scope: str | None = None,
@@ -86,18 +84,18 @@ def dense_block(
 
     Source: section 3.
     """
-    inputs = parts.float_tensor(inputs, "dense_block")
+    inputs = context.float_tensor(inputs, "dense_block")
     channels = _check(inputs, memory, dropout_rate, is_training)
-    num_layers = parts.integer(num_layers, "num_layers", "dense_block")
-    growth_rate = parts.integer(growth_rate, "growth_rate", "dense_block")
-    width = parts.integer(bottleneck, "bottleneck", "dense_block") * growth_rate if bottleneck else None
+    num_layers = context.integer(num_layers, "num_layers", "dense_block")
+    growth_rate = context.integer(growth_rate, "growth_rate", "dense_block")
+    width = context.integer(bottleneck, "bottleneck", "dense_block") * growth_rate if bottleneck else None
 
     def unit(name: str, size: int, inner: int, outer: int) -> tuple[Norm, Any]:
         with scoping.variable_scope(name):
             norm = _norm(inputs, inner, is_training)
             with scoping.variable_scope("Conv"):
                 shape = [size, size, inner, outer]
-                kernel = parts.variable("weights", shape, inputs, weights_initializer, weights_regularizer)
+                kernel = context.variable("weights", shape, inputs, weights_initializer, weights_regularizer)
             return norm, kernel
 
     units: dict[tuple[int, int], tuple[Norm, Any]] = {}
@@ -143,8 +141,8 @@ def norm_pool(
     decay: float = 0.99,
     epsilon: float = 1e-5,
     dropout_rate: float = 0.0,
-    weights_initializer: parts.Initializer = variance_scaling_initializer(),  # noqa: B008
-    weights_regularizer: parts.Regularizer = None,
+    weights_initializer: context.Initializer = variance_scaling_initializer(),  # noqa: B008
+    weights_regularizer: context.Regularizer = None,
     memory: str = "recompute",
     is_training: bool = True,
     scope: str | None = None,
@@ -188,7 +186,7 @@ def norm_pool(
         if num_outputs:
             with scoping.variable_scope("Conv"):
                 shape = [1, 1, channels, num_outputs]
-                kernel = parts.variable("weights", shape, first, weights_initializer, weights_regularizer)
+                kernel = context.variable("weights", shape, first, weights_initializer, weights_regularizer)
     if is_training:
         _update(norm, _joined(inputs), first, decay)
     rate = dropout_rate if is_training else 0.0
@@ -237,9 +235,9 @@ def _check(inputs: tf.Tensor, memory: str, dropout_rate: float, is_training: Any
         raise ValueError(f"memory is one of {', '.join(MEMORY_LEVELS)}; got {memory!r}.")
     if not 0 <= dropout_rate < 1:
         raise ValueError(f"dropout_rate is at least 0 and below 1; got {dropout_rate}.")
-    if parts.static_bool(is_training) is None:
+    if context.static_bool(is_training) is None:
         raise ValueError("A dense block needs to know is_training when it is built; got a tensor: build it twice.")
-    return parts.channels_of(parts.image_shape(inputs, "dense_block"), 3, "dense_block")
+    return context.channels_of(context.image_shape(inputs, "dense_block"), 3, "dense_block")
 
 
 def _norm(inputs: tf.Tensor, channels: int, is_training: bool) -> Norm:
@@ -248,7 +246,7 @@ def _norm(inputs: tf.Tensor, channels: int, is_training: bool) -> Norm:
         def vector(name: str, initializer: Any, trainable: bool) -> Any:
             penalty = scoping.no_regularizer if scoping.get_variable_scope().regularizer is not None else None
             dtype = shared_norm.statistics_dtype(inputs)
-            return parts.variable(name, [channels], inputs, initializer, penalty, None, trainable, dtype=dtype)
+            return context.variable(name, [channels], inputs, initializer, penalty, None, trainable, dtype=dtype)
 
         return Norm(
             vector("gamma", ones_initializer(), True),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import parts
+from zoo.layers import context
 from zoo.layers.gradients import with_gradient
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 
@@ -202,8 +202,8 @@ def _debiased(moving_mean: Any, mean: tf.Tensor, rate: Any, training: Any, defer
     """Adam's correction (Kingma and Ba 2015, section 3) of an average that starts at zero."""
     dtype, shape = mean.dtype, moving_mean.shape
     prefix = f"{scoping.get_variable_scope().name}/moving_mean"  # TF1 put the full name below the scope once more
-    biased = parts.variable(f"{prefix}/biased", shape, mean, zeros_initializer(), trainable=False, dtype=dtype)
-    steps = parts.variable(f"{prefix}/local_step", [], mean, zeros_initializer(), trainable=False, dtype=dtype)
+    biased = context.variable(f"{prefix}/biased", shape, mean, zeros_initializer(), trainable=False, dtype=dtype)
+    steps = context.variable(f"{prefix}/local_step", [], mean, zeros_initializer(), trainable=False, dtype=dtype)
     one = tf.cast(training, dtype)
     new_steps = steps + one
     new_biased = biased - (biased - mean) * rate * one

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import parts
+from zoo.layers import context
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 from zoo.layers.moments import mean_and_variance
 
@@ -18,10 +18,10 @@ def layer_norm(
     inputs: tf.Tensor,
     center: bool = True,
     scale: bool = True,
-    activation_fn: parts.Activation = None,
+    activation_fn: context.Activation = None,
     reuse: Any = None,
-    variables_collections: parts.VariablesCollections = None,
-    outputs_collections: parts.Collections = None,
+    variables_collections: context.VariablesCollections = None,
+    outputs_collections: context.Collections = None,
     trainable: bool = True,
     begin_norm_axis: int = 1,
     begin_params_axis: int = -1,
@@ -53,8 +53,8 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton 2016, equations 3 and 4; TF-Slim's `layer_norm`.
     """
-    inputs = parts.float_tensor(inputs, "layer_norm")
-    activate = parts.functions(activation_fn, None, "layer_norm")
+    inputs = context.float_tensor(inputs, "layer_norm")
+    activate = context.functions(activation_fn, None, "layer_norm")
     rank = inputs.shape.rank
     if rank is None:
         raise ValueError("layer_norm needs inputs of known rank, got an unknown shape: use tf.ensure_shape")
@@ -78,7 +78,7 @@ def layer_norm(
         outputs.set_shape(inputs.shape)
         if activate is not None:
             outputs = activate(outputs)
-        return parts.collect(outputs_collections, opened.name, outputs)
+        return context.collect(outputs_collections, opened.name, outputs)
 
 
 @scoping.add_arg_scope
@@ -90,11 +90,11 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-6,
-    activation_fn: parts.Activation = None,
+    activation_fn: context.Activation = None,
     param_initializers: Mapping[str, Any] | None = None,
     reuse: Any = None,
-    variables_collections: parts.VariablesCollections = None,
-    outputs_collections: parts.Collections = None,
+    variables_collections: context.VariablesCollections = None,
+    outputs_collections: context.Collections = None,
     trainable: bool = True,
     scope: Any = None,
     mean_close_to_zero: bool = False,
@@ -129,8 +129,8 @@ def group_norm(
 
     Source: Wu and He 2018, equations 1 to 3; TF-Slim's `group_norm`.
     """
-    inputs = parts.float_tensor(inputs, "group_norm")
-    activate = parts.functions(activation_fn, None, "group_norm")
+    inputs = context.float_tensor(inputs, "group_norm")
+    activate = context.functions(activation_fn, None, "group_norm")
     rank = inputs.shape.rank
     if rank is None:
         raise ValueError("group_norm needs inputs of known rank, got an unknown shape: use tf.ensure_shape")
@@ -142,7 +142,7 @@ def group_norm(
         )
     if axis in reduced:
         raise ValueError(f"group_norm: the channels' axis {channels_axis} is not a reduction axis: leave it out")
-    channels = parts.channels_of(inputs.shape, axis, "group_norm")
+    channels = context.channels_of(inputs.shape, axis, "group_norm")
     if groups < 1 or channels % groups:
         raise ValueError(f"group_norm: groups divides the channels, got groups={groups} for {channels} channels")
     known, dynamic = inputs.shape.as_list(), tf.shape(inputs)
@@ -166,7 +166,7 @@ def group_norm(
         outputs.set_shape(inputs.shape)
         if activate is not None:
             outputs = activate(outputs)
-        return parts.collect(outputs_collections, opened.name, outputs)
+        return context.collect(outputs_collections, opened.name, outputs)
 
 
 class _Names:
@@ -177,7 +177,7 @@ class _Names:
         inputs: tf.Tensor,
         shape: list[int],
         initializers: Mapping[str, Any] | None,
-        collections: parts.VariablesCollections,
+        collections: context.VariablesCollections,
         trainable: bool,
     ) -> None:
         self._inputs, self._shape, self._initializers = inputs, shape, initializers or {}
@@ -185,7 +185,7 @@ class _Names:
         self._dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
 
     def make(self, name: str, default: Any) -> Any:
-        return parts.variable(
+        return context.variable(
             name,
             self._shape,
             self._inputs,

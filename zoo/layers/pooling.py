@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import parts
+from zoo.layers import context
 from zoo.layers.geometry import Pair, check_window, paddings, pair
 
 
@@ -18,7 +18,7 @@ def max_pool2d(
     stride: Pair = 2,
     padding: str = "VALID",
     data_format: str = "NHWC",
-    outputs_collections: parts.Collections = None,
+    outputs_collections: context.Collections = None,
     scope: str | None = None,
 ) -> tf.Tensor:
     """Largest value of each window, channel by channel.
@@ -51,7 +51,7 @@ def avg_pool2d(
     stride: Pair = 2,
     padding: str = "VALID",
     data_format: str = "NHWC",
-    outputs_collections: parts.Collections = None,
+    outputs_collections: context.Collections = None,
     scope: str | None = None,
 ) -> tf.Tensor:
     """Mean of each window, channel by channel; padding does not count.
@@ -82,7 +82,7 @@ def global_avg_pool(
     inputs: tf.Tensor,
     keep_dims: bool = False,
     data_format: str = "NHWC",
-    outputs_collections: parts.Collections = None,
+    outputs_collections: context.Collections = None,
     scope: str | None = None,
 ) -> tf.Tensor:
     """Mean over height and width, accumulated in float32 for half-precision inputs.
@@ -100,13 +100,13 @@ def global_avg_pool(
     Raises:
       ValueError: wrong rank or type, or an unknown data format.
     """
-    inputs = parts.float_tensor(inputs, "global_avg_pool")
-    axis = parts.channel_axis(data_format, "global_avg_pool")
-    parts.image_shape(inputs, "global_avg_pool")
-    with parts.op_scope(scope, "GlobalAvgPool", outputs_collections) as name:
+    inputs = context.float_tensor(inputs, "global_avg_pool")
+    axis = context.channel_axis(data_format, "global_avg_pool")
+    context.image_shape(inputs, "global_avg_pool")
+    with context.op_scope(scope, "GlobalAvgPool", outputs_collections) as name:
         exact = tf.cast(inputs, tf.float32) if inputs.dtype in (tf.float16, tf.bfloat16) else inputs
         mean = tf.reduce_mean(exact, [1, 2] if axis == 3 else [2, 3], keepdims=keep_dims)
-        return parts.collect(outputs_collections, name, mean if exact is inputs else tf.cast(mean, inputs.dtype))
+        return context.collect(outputs_collections, name, mean if exact is inputs else tf.cast(mean, inputs.dtype))
 
 
 def _max_pool(x: tf.Tensor, window: list[int], strides: list[int], padding: str, layout: str) -> tf.Tensor:
@@ -125,25 +125,25 @@ def _pool(
     stride: Pair,
     padding: str,
     data_format: str,
-    outputs_collections: parts.Collections,
+    outputs_collections: context.Collections,
     scope: str | None,
 ) -> tf.Tensor:
     layer, default_scope = names
-    inputs = parts.float_tensor(inputs, layer)
-    axis = parts.channel_axis(data_format, layer)
-    shape = parts.image_shape(inputs, layer)
+    inputs = context.float_tensor(inputs, layer)
+    axis = context.channel_axis(data_format, layer)
+    shape = context.image_shape(inputs, layer)
     layout = "NHWC" if axis == 3 else "NCHW"
     window, strides = pair(kernel_size, "kernel_size", layer, layout), pair(stride, "stride", layer, layout)
     if not isinstance(padding, str):
         raise ValueError(f'{layer}: padding is "SAME" or "VALID", got {padding!r}: pad with tf.pad first')
     padding, _ = paddings(padding, layer, data_format)
     check_window(shape, 1 if axis == 3 else 2, window, padding, [], layer)
-    with parts.op_scope(scope, default_scope, outputs_collections) as name:
+    with context.op_scope(scope, default_scope, outputs_collections) as name:
         if axis == 3:
             outputs = op(inputs, [1, *window, 1], [1, *strides, 1], padding, "NHWC")
-        elif parts.without_gpu():  # no NCHW gradient of max pooling there
+        elif context.without_gpu():  # no NCHW gradient of max pooling there
             outputs = op(tf.transpose(inputs, [0, 2, 3, 1]), [1, *window, 1], [1, *strides, 1], padding, "NHWC")
             outputs = tf.transpose(outputs, [0, 3, 1, 2])
         else:
             outputs = op(inputs, [1, 1, *window], [1, 1, *strides], padding, "NCHW")
-        return parts.collect(outputs_collections, name, outputs)
+        return context.collect(outputs_collections, name, outputs)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
-from zoo.layers import parts
+from zoo.layers import context
 from zoo.layers.gradients import with_gradient
 from zoo.layers.moments import of_batch, present
 
@@ -142,7 +142,7 @@ def batch_norm_grad(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns dx, dgamma and dbeta of a batch norm that alone uses the map's own statistics."""
     # On a GPU the operation wants cuDNN's inverse deviation for the variance.
-    if _fused(x) and _together() is None and parts.without_gpu():
+    if _fused(x) and _together() is None and context.without_gpu():
         return _fused_grad(dy, x, gamma, mean, variance, epsilon, is_training=True)
     dx, dgamma, dbeta = normalise_grad(dy, x, gamma, mean, variance, epsilon)
     dmean, dvariance = statistics_grad(gamma, dgamma, dbeta, variance, epsilon)

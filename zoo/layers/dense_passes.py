@@ -12,12 +12,13 @@ with concatenation, the copies grow with the square of the depth. Here
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from zoo.layers import shared_norm
+from zoo.layers.gradients import with_gradient
 from zoo.layers.recompute import after
 from zoo.layers.shared_norm import Moments
 
@@ -301,3 +302,197 @@ def _join(moments: Sequence[Moments]) -> Moments:
 def _add_prefix(total: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
     """Adds a vector to the first values of a longer one."""
     return total + tf.pad(part, [[0, int(total.shape[0]) - int(part.shape[0])]])
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The passes over tensors of norm, ReLU, convolution and pooling.
+
+    Args:
+        gamma: [C], scale over all the pieces' channels.
+        beta: [C], offset.
+        kernel: [1, 1, C, D]; None for no convolution.
+        pool: "AVG" (2 x 2, stride 2) or "MAX" (3 x 3, stride 2).
+        padding: Of the pooling: "VALID", "SAME", or pairs for each axis.
+        epsilon: Added to the variances.
+        dropout_rate: Part of the values dropped after the convolution; it then stands before the pooling.
+        seed: int32 [2], decides the mask.
+        given: Statistics to normalise by in place of the batch's.
+        primitives: ``DIFFERENTIABLE`` if the forward pass is differentiated by TensorFlow.
+    """
+
+    gamma: tf.Tensor
+    beta: tf.Tensor
+    kernel: tf.Tensor | None
+    pool: str
+    padding: str | Sequence[Sequence[int]]
+    epsilon: float
+    dropout_rate: float = 0.0
+    seed: tf.Tensor | None = None
+    given: Moments | None = None
+    primitives: Primitives = PLAIN
+
+    def forward(self, maps: Maps) -> tf.Tensor:
+        """Computes the pooled map [N, H', W', D]."""
+        sums: list[tf.Tensor] = []
+        norms = norms_of(self.gamma, self.beta, maps.pieces, self.given, maps.moments)
+        for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=False)):
+            a = tf.nn.relu(self.primitives.normalise(x, *after(sums[-1:], gamma), beta, *statistics, self.epsilon))
+            a = a if self.dropout_rate else self._pool(a)
+            sums.append(a if self.kernel is None else conv(a, part_of(self.kernel, maps.pieces, i)))
+        y = tf.add_n(sums) if len(sums) > 1 else sums[0]
+        return self._pool(dropped(y, self.dropout_rate, self.seed)) if self.dropout_rate else y
+
+    def backward(
+        self, maps: Maps, y: tf.Tensor, dy: tf.Tensor
+    ) -> tuple[list[tf.Tensor], list[Moments], list[tf.Tensor]]:
+        """Returns the gradients of the pieces, of their statistics, and of gamma, beta and the kernel.
+
+        Args:
+            maps: The input.
+            y: The output.
+            dy: Its gradient.
+        """
+        if self.dropout_rate:
+            (height, width), channels = maps.pieces[0].shape.as_list()[1:3], int(dy.shape[-1])
+            shape = [tf.shape(dy)[0], *tf.unstack(tf.shape(maps.pieces[0])[1:3]), channels]
+            dy = self._pool_grad(tf.ensure_shape(tf.zeros(shape, dy.dtype), [None, height, width, channels]), y, dy)
+            dy = dropped(dy, self.dropout_rate, self.seed)
+        token: list[tf.Tensor] = [dy]
+        dpieces, dmoments, weights = [], [], []
+        norms = norms_of(self.gamma, self.beta, maps.pieces, self.given, maps.moments)
+        for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=False)):
+            gamma = after(token, gamma)[0]  # noqa: PLW2901
+            a = tf.nn.relu(shared_norm.normalise(x, gamma, beta, *statistics, self.epsilon))
+            pooled, da, dkernel = a, dy, []
+            if self.kernel is not None:
+                pooled = a if self.dropout_rate else self._pool(a)
+                kernel = part_of(self.kernel, maps.pieces, i)
+                dkernel = [conv_kernel_grad(pooled, kernel, dy)]
+                da = conv_input_grad(pooled, kernel, dy)
+            if not self.dropout_rate:
+                da = self._pool_grad(a, y, da)
+            dx, dgamma, dbeta = shared_norm.normalise_grad(relu_grad(da, a), x, gamma, *statistics, self.epsilon)
+            dpieces.append(dx)
+            dmoments.append(shared_norm.statistics_grad(gamma, dgamma, dbeta, statistics[1], self.epsilon))
+            weights.append([dgamma, dbeta, *dkernel])
+            token = [*dkernel, dbeta]
+        return (
+            dpieces,
+            dmoments,
+            [tf.concat(parts, axis) for parts, axis in zip(zip(*weights, strict=False), (0, 0, 2), strict=False)],
+        )
+
+    def _pool(self, a: tf.Tensor) -> tf.Tensor:
+        if self.pool == "AVG":
+            return tf.nn.avg_pool2d(a, 2, 2, self.padding)
+        padded, padding, _ = self._padded(a)
+        return tf.nn.max_pool2d(padded, 3, 2, padding)
+
+    def _pool_grad(self, a: tf.Tensor, y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
+        """The gradient for the map a, from that of its pooled map y."""
+        if self.pool == "AVG":
+            return tf.raw_ops.AvgPoolGrad(
+                orig_input_shape=tf.shape(a), grad=dy, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding=self.padding
+            )
+        padded, padding, corner = self._padded(a)
+        gradient = tf.raw_ops.MaxPoolGrad(
+            orig_input=padded, orig_output=y, grad=dy, ksize=[1, 3, 3, 1], strides=[1, 2, 2, 1], padding=padding
+        )
+        return gradient if corner is None else tf.ensure_shape(tf.slice(gradient, corner, tf.shape(a)), a.shape)
+
+    def _padded(self, a: tf.Tensor) -> tuple[tf.Tensor, str, list[int] | None]:
+        """The map with explicit padding laid around it, since XLA pools with none, and where the map begins in it.
+
+        Zeros are right: the map is a ReLU's, so no value is lower, and a gradient that falls on a tie at 0 is dropped.
+        """
+        if isinstance(self.padding, str):
+            return a, self.padding, None
+        return tf.pad(a, self.padding), "VALID", [before for before, _ in self.padding]
+
+
+Tensors = Sequence[tf.Tensor]
+
+
+def run_block(block: Block, inputs: tf.Tensor, memory: str) -> Forward:
+    """Computes a block's maps.
+
+    Args:
+        block: The block, with plain primitives.
+        inputs: [N, H, W, C].
+        memory: "store", "recompute" or "minimal".
+
+    Returns:
+        The maps and the statistics of the bottlenecks by layer.
+    """
+    if memory == "store":
+        return replace(block, primitives=DIFFERENTIABLE).forward(inputs)
+    arity = sum(weight is not None for weight in block.layers[0])
+
+    def of(weights: Tensors, primitives: Primitives = PLAIN) -> Block:
+        layers = [Layer(*weights[i : i + arity]) for i in range(0, len(weights), arity)]
+        return replace(block, layers=layers, primitives=primitives)
+
+    def without_bottlenecks(found: Forward) -> Forward:
+        measured = {i: m for i, m in found.bottleneck_moments.items() if (i, 2) not in block.given}
+        return Forward(found.maps, {}, measured)
+
+    structure: list[Forward] = []  # of the outputs, filled in by the forward pass
+
+    def forward(x: tf.Tensor, *weights: tf.Tensor) -> tuple[Forward, Forward]:
+        found = of(weights).forward(x)
+        structure[:] = [without_bottlenecks(found)]
+        return structure[0], found if memory == "recompute" else found._replace(bottlenecks={})
+
+    def backward(tensors: Tensors, kept: Forward, doutputs: Tensors) -> Tensors:
+        dmaps = tf.nest.pack_sequence_as(structure[0], doutputs).maps
+        dx, dlayers = of(tensors[1:]).backward(kept, dmaps.pieces, dmaps.moments)
+        return [dx, *_tensors(dlayers)]
+
+    def plain(x: tf.Tensor, *weights: tf.Tensor) -> Forward:
+        return without_bottlenecks(of(weights, COMPOSED).forward(x))
+
+    return with_gradient(forward, backward, plain, inputs, *_tensors(block.layers))
+
+
+def run_pooled(pooled: Pooled, inputs: Maps, memory: str) -> tf.Tensor:
+    """Computes norm, ReLU, convolution and pooling of maps.
+
+    Args:
+        pooled: The operation, with plain primitives.
+        inputs: The maps and their statistics.
+        memory: "store", or one of the levels that compute again.
+
+    Returns:
+        [N, H', W', D].
+    """
+    if memory == "store":
+        return replace(pooled, primitives=DIFFERENTIABLE).forward(inputs)
+    weights = [w for w in (pooled.gamma, pooled.beta, pooled.kernel) if w is not None]
+
+    def of(tensors: Tensors, primitives: Primitives = PLAIN) -> tuple[Pooled, Maps]:
+        given = dict(zip(("gamma", "beta", "kernel"), tensors[: len(weights)], strict=False))  # there may be no kernel
+        maps = tf.nest.pack_sequence_as(inputs, tensors[len(weights) :])
+        return replace(pooled, primitives=primitives, **given), maps
+
+    def forward(*tensors: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        plain_primitives, maps = of(tensors)
+        y = plain_primitives.forward(maps)
+        return y, y
+
+    def backward(tensors: Tensors, y: tf.Tensor, doutputs: Tensors) -> Tensors:
+        plain_primitives, maps = of(tensors)
+        dpieces, dmoments, dweights = plain_primitives.backward(maps, y, doutputs[0])
+        if pooled.given is not None:  # then the maps' own statistics were not used
+            dmoments = tf.nest.map_structure(tf.zeros_like, list(maps.moments))
+        return [*dweights, *dpieces, *tf.nest.flatten(dmoments)]
+
+    def plain(*tensors: tf.Tensor) -> tf.Tensor:
+        composed, maps = of(tensors, COMPOSED)
+        return composed.forward(maps)
+
+    return with_gradient(forward, backward, plain, *weights, *tf.nest.flatten(inputs))
+
+
+def _tensors(layers: Sequence[Layer]) -> list[tf.Tensor]:
+    return [weight for layer in layers for weight in layer if weight is not None]
