@@ -59,8 +59,8 @@ def make_trunk(name: str) -> Any:
 
 
 def extractor_of(trunk: Any) -> Any:
-    from zoo.transfer.extract import Extractor
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.features import Extractor
+    from zoo.transfer.reader import Reader
 
     return Extractor(trunk, Reader(trunk.preprocessing))
 
@@ -152,7 +152,7 @@ def raw_pixels(data: bytes) -> np.ndarray:
 
     from zoo.data.images import decode
     from zoo.data.preprocessing import Preprocessing
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
 
     tiny = Preprocessing(size=(16, 16), method="bilinear_antialias", mean=(0, 0, 0), std=(1, 1, 1))
     with tf.device("CPU"):
@@ -183,8 +183,8 @@ def speed(pairs: int) -> None:
     """Extraction from JPEGs against the bare forward pass on random tensors; then reading from the cache."""
     import tensorflow as tf
 
-    from zoo.transfer.extract import Extractor
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.features import Extractor
+    from zoo.transfer.reader import Reader
 
     trunk = make_trunk("real")
     reader = Reader(trunk.preprocessing)
@@ -239,8 +239,8 @@ def peak_of(count: int) -> None:
 
     from zoo.data.images import encode_png
     from zoo.data.preprocessing import Preprocessing
-    from zoo.transfer.extract import Extractor
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.features import Extractor
+    from zoo.transfer.reader import Reader
 
     with tempfile.TemporaryDirectory() as folder:
         files = {}

@@ -34,7 +34,7 @@ from zoo.training.runfolder import MetricsLog
 from zoo.transfer.bottlenecks import BottleneckCache
 from zoo.transfer.evaluation import evaluate
 from zoo.transfer.head import Head
-from zoo.transfer.pictures import Reader
+from zoo.transfer.reader import Reader
 from zoo.transfer.run import load_facts
 from zoo.transfer.suspicious import read_decisions
 

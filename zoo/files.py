@@ -518,6 +518,22 @@ def lock(path: PathLike, busy: str | None = None) -> TextIO:
     return file
 
 
+@contextlib.contextmanager
+def locked(path: PathLike, busy: str | None = None) -> Iterator[None]:
+    """Holds the lock on a file, see ``lock``, and deletes the file at the end, so that nothing is left of it."""
+    while True:
+        file = lock(path, busy)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                break
+        file.close()  # the one before deleted it while this one waited
+    with file:
+        try:
+            yield
+        finally:
+            remove(path)
+
+
 def hash_of(path: PathLike, kind: str = "sha256") -> str:
     """Returns a file's hash in hexadecimal.
 

@@ -32,7 +32,7 @@ MATCHES = {
     "Mixed_7c": ("Mixed_6e", "Mixed_7a", "Mixed_7c"),
 }
 DIRECTIONS = 512  # leading directions of the teacher's features at a depth
-LOOK_ALIKE = "Mixed_6e"  # the end point that tells pictures apart, as in zoo.transfer.similar
+LOOK_ALIKE = "Mixed_6e"  # the end point that tells pictures apart, as in zoo.transfer.split
 
 
 def make_teacher(source: str, size: int) -> Callable[[np.ndarray], dict[str, np.ndarray]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zoo.data.preprocessing import Preprocessing
     from zoo.data.split import Split
     from zoo.data.stream import Stream
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
 
 DATA_LICENCES = {
     "digits": "data: UCI optical recognition of handwritten digits, CC BY 4.0",
@@ -178,7 +178,7 @@ def _cifar(options: DataOptions, size: tuple[int, ...]) -> TrainData:
     from zoo.data.augment import crop_flip, normalize, pad_crop_flip
     from zoo.data.cifar import load_cifar10, load_cifar100
     from zoo.data.preprocessing import Preprocessing
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
 
     if size[2] != 3 or None in size or not 16 <= min(size[:2]) <= max(size[:2]) <= 32:
         raise ValueError(f"{options.data} are colour images of 32 x 32, but the network takes inputs of {size}")
@@ -231,7 +231,7 @@ def _streams(
 def _records(options: DataOptions, folder: Path, preprocessing: "Preprocessing") -> TrainData:
     from zoo.data.tfrecord.manifest import Manifest
     from zoo.data.tfrecord.pictures import image_stream
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
 
     manifest = Manifest.load(folder)
 
@@ -260,7 +260,7 @@ def _pictures(options: DataOptions, folder: Path, preprocessing: "Preprocessing"
     from zoo.data.picture_stream import picture_stream
     from zoo.data.scan import scan_images
     from zoo.data.split import split_scan
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
 
     scan = scan_images(folder)
     scan.check()

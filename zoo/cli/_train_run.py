@@ -86,7 +86,7 @@ def load_train_predictor(folder: str | Path) -> "Predictor":
         FileNotFoundError: Its ``model.keras`` is gone.
     """
     from zoo.scoping import load_model
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
     from zoo.transfer.run import Predictor
 
     facts = load_train_facts(folder)

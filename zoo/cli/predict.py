@@ -182,7 +182,7 @@ def _network_predictor(
     """Builds a network with trained weights; its classes are named where that is asked for."""
     from zoo.data.preprocessing import Preprocessing
     from zoo.registry import get_net
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
     from zoo.transfer.run import Predictor
 
     network = get_net(net)

@@ -314,7 +314,7 @@ def _check_lengths(batch: int, epochs: int, warmup_steps: int, found: Any) -> No
 def _describe_classes(model: Any, found: Any) -> Any:
     """Writes into the model's card what its classes are called and how pictures become inputs; returns the reader."""
     from zoo.data.preprocessing import Preprocessing
-    from zoo.transfer.pictures import Reader
+    from zoo.transfer.reader import Reader
 
     reader, own = found.reader, model.card.get("preprocessing")
     if reader is None and own is not None:

@@ -12,6 +12,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -73,18 +74,23 @@ class Split:
         return split
 
 
-class _Groups:
+_Key = TypeVar("_Key", str, int)
+
+
+class Groups(Generic[_Key]):
     """Keys that must stay together (union-find)."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self.parent = {key: key for key in keys}
+    def __init__(self, keys: Iterable[_Key]) -> None:
+        self.parent: dict[_Key, _Key] = {key: key for key in keys}
 
-    def find(self, key: str) -> str:
+    def find(self, key: _Key) -> _Key:
+        """Returns the key that stands for a key's group."""
         while self.parent[key] != key:
             self.parent[key] = key = self.parent[self.parent[key]]
         return key
 
-    def join(self, first: str, second: str) -> None:
+    def join(self, first: _Key, second: _Key) -> None:
+        """Puts two groups together."""
         low, high = sorted((self.find(first), self.find(second)))
         self.parent[high] = low  # the smallest key stands for the group, in whatever order it grew
 
@@ -124,7 +130,7 @@ def split_keys(
         raise ValueError(f"shares must be 0 or more and leave something to train on, got {validation=}, {test=}")
     if len(set(labels)) < 2:
         raise ValueError(f"a classifier needs two classes or more, got {sorted(set(labels))}")
-    groups = _Groups(keys)
+    groups = Groups(keys)
     for group in together:
         for key in group[1:]:
             groups.join(group[0], key)
@@ -149,7 +155,7 @@ def _position(key: str, seed: int) -> float:
     return int.from_bytes(hashlib.sha256(f"{seed} {key}".encode()).digest()[:7], "big") / 2**56
 
 
-def _deal(groups: _Groups, fixed: Mapping[str, str], result: Split) -> tuple[dict[str, str], set[str]]:
+def _deal(groups: Groups[str], fixed: Mapping[str, str], result: Split) -> tuple[dict[str, str], set[str]]:
     """Returns the set of each group, by its position or by what is fixed, and the groups that must not move."""
     validation, test = result.shares
     votes: dict[str, Counter[str]] = defaultdict(Counter)

@@ -7,32 +7,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.transfer.assembly import assemble as assemble
     from zoo.transfer.evaluation import Evaluation as Evaluation
     from zoo.transfer.evaluation import evaluate as evaluate
-    from zoo.transfer.extract import Extractor as Extractor
+    from zoo.transfer.features import Extractor as Extractor
     from zoo.transfer.finetune import fine_tune as fine_tune
     from zoo.transfer.head import Head as Head
+    from zoo.transfer.head import assemble as assemble
     from zoo.transfer.head import calibrate as calibrate
     from zoo.transfer.head import fit_head as fit_head
+    from zoo.transfer.head import train_head as train_head
     from zoo.transfer.judging import judge as judge
-    from zoo.transfer.pictures import Reader as Reader
     from zoo.transfer.pipeline import retrain as retrain
+    from zoo.transfer.reader import Reader as Reader
     from zoo.transfer.report import write_report as write_report
     from zoo.transfer.run import load_predictor as load_predictor
     from zoo.transfer.settings import Settings as Settings
-    from zoo.transfer.steps_head import train_head as train_head
     from zoo.transfer.suspicious import find_suspicious as find_suspicious
     from zoo.transfer.trunk import load_trunk as load_trunk
 
 # Public name -> module that defines it; loaded when first used.
 _NAMES = {
     "Evaluation": "evaluation",
-    "Extractor": "extract",
+    "Extractor": "features",
     "Head": "head",
-    "Reader": "pictures",
+    "Reader": "reader",
     "Settings": "settings",
-    "assemble": "assembly",
+    "assemble": "head",
     "calibrate": "head",
     "evaluate": "evaluation",
     "find_suspicious": "suspicious",
@@ -42,7 +42,7 @@ _NAMES = {
     "load_predictor": "run",
     "load_trunk": "trunk",
     "retrain": "pipeline",
-    "train_head": "steps_head",
+    "train_head": "head",
     "write_report": "report",
 }
 __all__ = sorted(_NAMES)  # noqa: PLE0605

@@ -15,10 +15,12 @@ import tensorflow as tf
 from zoo.data.images import decode
 from zoo.data.stream import permutation
 from zoo.data.words import pluralize
-from zoo.transfer.assembly import assemble
-from zoo.transfer.head import Head, softmax, temperature_of
-from zoo.transfer.pictures import Reader
-from zoo.transfer.settings import Settings
+from zoo.transfer.features import Backbone
+from zoo.transfer.head import Fitted, Head, assemble, softmax, temperature_of
+from zoo.transfer.reader import Reader
+from zoo.transfer.scan import Scanned
+from zoo.transfer.settings import Job, Settings
+from zoo.transfer.split import Dealt
 from zoo.transfer.trunk import Trunk
 
 if TYPE_CHECKING:
@@ -42,6 +44,36 @@ class Tuned:
     model: "Model | None"
     probabilities: dict[str, np.ndarray]
     facts: dict[str, Any]
+
+
+def check_end_point(job: Job, trunk: Trunk) -> None:
+    """Raises ValueError where ``finetune_from`` names no end point with variables; the message lists those."""
+    settings = job.settings
+    if settings.finetune_from is not None:
+        trained_names(trunk.model.variable_names, trunk, settings.finetune_from, settings.train_batch_norm)
+
+
+def tune(
+    job: Job, backbone: Backbone, scanned: Scanned, dealt: Dealt, fitted: Fitted
+) -> tuple[Fitted, dict[str, Any] | None]:
+    """The stage of fine-tuning: the better of both models, and what the report says; the head's alone if not asked."""
+    if not job.settings.finetune_from:
+        return fitted, None
+    tuned = fine_tune(
+        backbone.trunk,
+        fitted.head,
+        backbone.reader,
+        scanned.files,
+        dealt.sets,
+        scanned.label_of,
+        job.settings,
+        job.folder,
+        progress=job.progress,
+    )
+    job.tell(tuned.facts["sentence"])
+    if tuned.model is not None:
+        fitted = dataclasses.replace(fitted, model=tuned.model, probabilities=tuned.probabilities)
+    return fitted, tuned.facts
 
 
 def fine_tune(

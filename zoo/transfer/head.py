@@ -11,49 +11,31 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from scipy import special
 from threadpoolctl import threadpool_limits
 
 from zoo.files import parse_json, reading, validated, write_whole
+from zoo.nets.retrained import head as head_network
+from zoo.nets.retrained import retrained
+from zoo.scoping import Model, register_function
+from zoo.transfer.features import Backbone, Extracted, Rows, Scaling, signed_root, with_views
+from zoo.transfer.scan import Scanned
 from zoo.transfer.select import POWER, Choice, choose_end_points, make_folds, subsample
+from zoo.transfer.settings import Job
+from zoo.transfer.split import Dealt
+from zoo.transfer.trunk import Trunk
 
 FORMAT = 1
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 WORK = 2e9  # multiplications of one L-BFGS iteration, at most
+ROWS_AT_A_TIME = 4096
+OPTIMIZERS = {"sgd": ("momentum", 0.3), "adam": ("adam", 3e-3)}
+BATCH = 64
 _ARRAYS = ("shift", "scale", "weights", "bias", "hidden_weights", "hidden_bias")
-ROOT_SHIFT = 1e-3  # keeps the slope of the square root finite, so that fine-tuning can pass through it
-
-
-def signed_root(x: np.ndarray) -> np.ndarray:
-    """Returns ``sign(x) (sqrt(|x| + e) - sqrt(e))`` with e = ROOT_SHIFT, as the network ``retrained`` does."""
-    return np.sign(x) * (np.sqrt(np.abs(x) + ROOT_SHIFT) - np.sqrt(ROOT_SHIFT))
-
-
-@dataclasses.dataclass(frozen=True)
-class Scaling:
-    """What brings one end point's features to the scale that the head expects: ``(signed_root(x) - shift) * scale``.
-
-    Args:
-        shift: [C], the mean over the training pictures.
-        scale: [C], so that rows have a mean squared norm of 1.
-    """
-
-    shift: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def fit(cls, features: np.ndarray) -> "Scaling":
-        """Measures the training pictures' features [N, C]."""
-        rooted = signed_root(features.astype(np.float64))
-        shift, deviation = rooted.mean(0), rooted.std(0)
-        scale = 1.0 / (deviation + 0.02 * deviation.mean() + 1e-9)
-        norm = np.sqrt(np.square((rooted - shift) * scale).sum(1).mean())
-        return cls(shift.astype(np.float32), (scale / max(norm, 1e-6)).astype(np.float32))
-
-    def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Scales features [..., C] -> float32 [..., C]."""
-        return ((signed_root(features) - self.shift) * self.scale).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,9 +138,7 @@ class _About:
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns the softmax over the last axis, in float64."""
-    shifted = np.asarray(logits, np.float64)
-    shifted = np.exp(shifted - shifted.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)
+    return special.softmax(np.asarray(logits, np.float64), axis=-1)
 
 
 def fit_head(
@@ -332,8 +312,197 @@ def temperature_of(logits: np.ndarray, labels: np.ndarray) -> float:
     targets[np.arange(count), labels] = (count + 1) / (count + 2)
 
     def loss(log_t: float) -> float:
-        z = logits / np.exp(log_t)
-        z = z - z.max(1, keepdims=True)
-        return float(np.mean(np.log(np.exp(z).sum(1)) - (targets * z).sum(1)))
+        return -float(np.mean((targets * special.log_softmax(logits / np.exp(log_t), axis=1)).sum(1)))
 
     return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.05), np.log(100.0)), method="bounded").x))
+
+
+@register_function("head_alone")
+def head_alone(features: Any, **options: Any) -> Any:
+    """The head as a network of its own: pooled features [N, D] -> logits [N, K]; see ``zoo.nets.retrained.head``."""
+    return head_network(features, **options)
+
+
+def train_head(
+    features: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    classes: Sequence[str],
+    *,
+    candidates: Sequence[tuple[str, ...]],
+    validation: tuple[Mapping[str, np.ndarray], np.ndarray],
+    optimizer: str = "adam",
+    hidden: int = 0,
+    dropout: float = 0.0,
+    groups: np.ndarray | None = None,
+    balance: bool = False,
+    seed: int = 0,
+    epochs: int = 60,
+) -> tuple[Head, list[Choice]]:
+    """Trains a head by steps; end points are chosen as ``fit_head`` does.
+
+    Args:
+        features: End point -> [N, C], or [N, V, C] with views, which count as further examples.
+        labels: [N] class indices.
+        classes: The labels' names.
+        candidates: Combinations of end points to choose among.
+        validation: Features and labels that stop the training early; training goes on to the end without any.
+        optimizer: "sgd" (with momentum) or "adam".
+        hidden: Width of a hidden layer; 0 has none.
+        dropout: Share of the inputs that dropout takes away.
+        groups: See ``fit_head``.
+        balance: Weighs pictures so that every class counts alike.
+        seed: Of the weights, the order and dropout.
+        epochs: At most so many.
+
+    Returns:
+        The head, and the lines of the choice of end points.
+
+    Raises:
+        ValueError: The optimizer is another.
+    """
+    from zoo.training import Trainer
+
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"head must be softmax, {' or '.join(OPTIMIZERS)}. Received: {optimizer!r}")
+    started, choices = fit_head(
+        features, labels, classes, candidates=candidates, penalties=(10.0,), groups=groups, balance=balance, seed=seed
+    )
+    names = started.end_points
+    views = {name: rows[:, None] if rows.ndim == 2 else rows for name, rows in features.items() if name in names}
+    x = np.concatenate([views[name] for name in names], 2)
+    per_picture, width = x.shape[1:]
+    x, y = x.reshape(-1, width), np.repeat(labels, per_picture).astype(np.int64)
+    shift, scale = _scaling(views, names)
+    options: dict[str, Any] = {"num_classes": len(classes), "hidden": hidden, "dropout_keep_prob": 1.0 - dropout}
+    model = Model(head_alone, input_shape=(width,), seed=seed, **options)
+    model.variable("Head/shift").assign(shift)
+    model.variable("Head/scale").assign(scale)
+    name, rate = OPTIMIZERS[optimizer]
+    weights = None
+    if balance:
+        counts = np.bincount(y, minlength=len(classes))
+        weights = {i: len(y) / (len(classes) * max(int(n), 1)) for i, n in enumerate(counts)}
+    batch = min(BATCH, len(x))
+    steps = epochs * -(-len(x) // batch)
+    trainer = Trainer(
+        model,
+        optimizer=name,
+        learning_rate=lambda step: rate * 0.5 * (1.0 + tf.cos(np.pi * tf.cast(step, tf.float32) / steps)),
+        class_weights=weights,
+        global_batch=batch,
+        seed=seed,
+    )
+    held = np.concatenate([validation[0][name] for name in names], 1) if len(validation[1]) else None
+    trainer.fit(
+        (x, y),
+        epochs=epochs,
+        validation=None if held is None else (held, validation[1]),
+        patience=None if held is None else 10,
+        progress="none",
+        summaries="none",
+    )
+    value = {short: np.asarray(model.variable(f"Head/{short}")) for short in ("weights", "biases")}
+    trained = dataclasses.replace(
+        started, shift=shift, scale=scale, weights=value["weights"], bias=value["biases"], penalty=0.0
+    )
+    if hidden:
+        first = {short: np.asarray(model.variable(f"Head/hidden_{short}")) for short in ("weights", "biases")}
+        trained = dataclasses.replace(trained, hidden_weights=first["weights"], hidden_bias=first["biases"])
+    return trained, choices
+
+
+def _scaling(views: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Shift and scale that give every feature about unit variance: what steps of one size need."""
+    scalings = [Scaling.fit(views[name].reshape(-1, views[name].shape[2])) for name in names]
+    shift, scale = (np.concatenate(list(parts)) for parts in zip(*((s.shift, s.scale) for s in scalings), strict=True))
+    return shift, scale * np.float32(np.sqrt(len(shift) / len(names)))
+
+
+def assemble(trunk: Trunk, head: Head, *, dropout_keep_prob: float = 1.0, train_batch_norm: bool = False) -> Model:
+    """Builds the model that a retrained network is: the trunk's weights under the fitted head.
+
+    Args:
+        trunk: The trained network.
+        head: The fitted head.
+        dropout_keep_prob: For fine-tuning.
+        train_batch_norm: For fine-tuning.
+
+    Returns:
+        A built ``zoo.Model`` from prepared images to logits.
+    """
+    model = Model(
+        retrained,
+        name="retrained",
+        input_shape=trunk.size,
+        seed=0,
+        num_classes=len(head.classes),
+        trunk=trunk.net,
+        trunk_options=trunk.options,
+        head_end_points=list(head.end_points),
+        classes=list(head.classes),
+        hidden=0 if head.hidden_bias is None else len(head.hidden_bias),
+        dropout_keep_prob=dropout_keep_prob,
+        train_batch_norm=train_batch_norm,
+    )
+    for name in trunk.model.variable_names:
+        model.variable(name).assign(trunk.model.variable(name))
+    write_head(model, head)
+    return model
+
+
+def write_head(model: Model, head: Head) -> None:
+    """Gives the variables in a model's scope ``Head`` the head's values."""
+    values = {"shift": head.shift, "scale": head.scale, "weights": head.weights, "biases": head.bias}
+    if head.hidden_weights is not None and head.hidden_bias is not None:
+        values |= {"hidden_weights": head.hidden_weights, "hidden_biases": head.hidden_bias}
+    for name, value in values.items():
+        model.variable(f"Head/{name}").assign(value)
+    model.variable("Head/temperature").assign(np.float32(head.temperature))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """A head on its trunk, fine-tuned or not.
+
+    Args:
+        head: The head on the trunk as it came.
+        choices: What its cross-validation tried.
+        model: Trunk and head as one model.
+        probabilities: Content hash -> [K], for every picture.
+    """
+
+    head: Head
+    choices: list[Choice]
+    model: Model
+    probabilities: dict[str, np.ndarray]
+
+
+def choose_head(job: Job, backbone: Backbone, scanned: Scanned, dealt: Dealt, extracted: Extracted) -> Fitted:
+    """The stage of the head: fits it, calibrates it on the validation part and writes ``head.safetensors``."""
+    settings, classes, names = job.settings, scanned.classes, backbone.end_points
+    labels = {part: scanned.labels_of(dealt.sets[part]) for part in ("train", "validation")}
+    held = extracted.rows.read(dealt.sets["validation"], names)
+    train = with_views(job, extracted, dealt.sets["train"], scanned, names)
+    how: dict[str, Any] = {"candidates": backbone.candidates, "groups": dealt.groups("train"), "seed": settings.seed}
+    how |= {"balance": settings.balance}
+    if settings.head == "softmax":
+        head, choices = fit_head(train, labels["train"], classes, **how)
+    else:
+        how |= {"optimizer": settings.head, "hidden": settings.hidden, "dropout": settings.dropout}
+        head, choices = train_head(train, labels["train"], classes, validation=(held, labels["validation"]), **how)
+    del train
+    head = calibrate(head, held, labels["validation"])
+    head.save(job.place / "head.safetensors")
+    kind = f"C = {head.penalty:g}" if head.penalty else settings.head
+    job.tell(f"head: reads {' + '.join(head.end_points)}, {kind}, temperature {head.temperature:.2f}")
+    model = assemble(backbone.trunk, head, dropout_keep_prob=1.0, train_batch_norm=settings.train_batch_norm)
+    return Fitted(head, choices, model, _probabilities(extracted.rows, dealt.keys, head))
+
+
+def _probabilities(rows: Rows, keys: Sequence[str], head: Head) -> dict[str, np.ndarray]:
+    """Returns content hash -> [K] for every picture, reading a few thousand features at a time."""
+    found: dict[str, np.ndarray] = {}
+    for start in range(0, len(keys), ROWS_AT_A_TIME):
+        some = keys[start : start + ROWS_AT_A_TIME]
+        found.update(zip(some, head.probabilities(rows.read(some, head.end_points)), strict=True))
+    return found

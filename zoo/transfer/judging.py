@@ -1,7 +1,8 @@
-"""Evaluation of a finished run on other labelled pictures."""
+"""The stage of judging: figures of the test part, or of other labelled pictures."""
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,42 @@ from zoo.data.scan import parse_limit, scan_images
 from zoo.data.split import Split
 from zoo.data.words import pluralize
 from zoo.transfer.evaluation import Evaluation, evaluate
+from zoo.transfer.head import Fitted
 from zoo.transfer.run import Predictor, load_facts, load_predictor
+from zoo.transfer.scan import Scanned
+from zoo.transfer.split import Dealt
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """How good the model is.
+
+    Args:
+        evaluation: Figures of the pictures it was judged by.
+        part: Their set: "test", or "train" when there is no test picture.
+        accuracies: Set -> accuracy, None for a set without pictures.
+    """
+
+    evaluation: Evaluation
+    part: str
+    accuracies: dict[str, float | None]
+
+
+def judge_model(scanned: Scanned, dealt: Dealt, fitted: Fitted) -> Judged:
+    """Judges the model by the test part; by the training part when that is all there is."""
+    classes, counts = scanned.classes, dealt.split.labels
+    majority = max(classes, key=lambda label: (counts.get(label, {}).get("train", 0), label))
+    part = "test" if dealt.sets["test"] else "train"
+    table = np.stack([fitted.probabilities[key] for key in dealt.sets[part]])
+    evaluation = evaluate(table, scanned.labels_of(dealt.sets[part]), classes, majority_class=majority)
+    accuracies = {name: _accuracy(fitted.probabilities, keys, scanned) for name, keys in dealt.sets.items()}
+    return Judged(evaluation, part, accuracies)
+
+
+def _accuracy(probabilities: Mapping[str, np.ndarray], keys: Sequence[str], scanned: Scanned) -> float | None:
+    if not keys:
+        return None
+    return sum(int(probabilities[key].argmax()) == scanned.label_of[key] for key in keys) / len(keys)
 
 
 def judge(

@@ -1,10 +1,10 @@
-"""A run folder: what a retraining run leaves, and how it is read again."""
+"""A run folder: who may write there, what a retraining run leaves in it, and how it is read again."""
 
-import csv
 import dataclasses
-import io
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +12,28 @@ import numpy as np
 
 from zoo.data.scan import Scan
 from zoo.data.split import Split
-from zoo.files import put, read_versioned, remove, validated, write_whole
+from zoo.files import locked, put, read_versioned, remove, validated, write_whole
 from zoo.transfer.evaluation import Evaluation
-from zoo.transfer.head import Head
-from zoo.transfer.pictures import Reader
+from zoo.transfer.features import Backbone
+from zoo.transfer.head import Head, assemble
+from zoo.transfer.reader import Reader
+from zoo.transfer.scan import Scanned
 from zoo.transfer.select import Choice
-from zoo.transfer.settings import Settings
+from zoo.transfer.settings import Job, Settings
+from zoo.transfer.trunk import Trunk
 
 if TYPE_CHECKING:
     from zoo.scoping import Model
 
 FORMAT = 1
+MARK = "settings.json"  # says that a folder is a run's
+LOCK = ".lock"  # held by the process that writes to a run folder
+NEXT = ".next"  # in a run folder: where a new run is made that is to replace the finished one
+# What a run writes; run.json last, as it says that the run is finished.
+WRITTEN = (
+    *(MARK, "scan.json", "bad_files.csv", "split.json", "head.safetensors", "suspicious.csv"),
+    *("predictions.csv", "model.keras", "saved_model", "report.html", "run.json"),
+)
 
 
 @dataclasses.dataclass
@@ -99,21 +110,6 @@ class _Saved:
             raise ValueError(f"the evaluation is of other classes than {', '.join(self.classes)}")
 
 
-def save_run(run: Run) -> None:
-    """Writes ``run.json``, which ``load_facts`` reads."""
-    plain = {
-        "format": FORMAT,
-        "settings": run.settings.to_dict(),
-        "classes": list(run.classes),
-        "reader": run.reader.to_dict(),
-        "fingerprint": run.scan.fingerprint,
-        "evaluation": run.evaluation.to_dict(),
-        "choices": [dataclasses.asdict(choice) for choice in run.choices],
-        "facts": run.facts,
-    }
-    write_whole(run.place / "run.json", (json.dumps(plain, indent=1, ensure_ascii=False) + "\n").encode())
-
-
 def load_facts(folder: str | Path) -> dict[str, Any]:
     """Reads a finished run's ``run.json``.
 
@@ -136,19 +132,18 @@ def load_facts(folder: str | Path) -> dict[str, Any]:
     return {"format": FORMAT, **plain}
 
 
-# What a run writes; run.json last, as it says that the run is finished.
-WRITTEN = (
-    *("settings.json", "scan.json", "bad_files.csv", "split.json", "head.safetensors", "suspicious.csv"),
-    *("predictions.csv", "model.keras", "saved_model", "report.html", "run.json"),
-)
-NEXT = ".next"  # in a run folder: where a new run is made that is to replace the finished one
-
-
 def finish_replacing(folder: Path) -> None:
     """Lets a new run that is whole take the place of the old one in its folder; a process killed in this is no harm.
 
-    Whoever opens the run next calls this again, and it goes on where it was.
+    Whoever opens the run next calls this again, and it goes on where it was. It waits for a process that is about it.
     """
+    if (folder / NEXT / "run.json").is_file():
+        with locked(folder / LOCK):
+            replace_run(folder)
+
+
+def replace_run(folder: Path) -> None:
+    """Does the same for the process that holds the folder's lock."""
     new = folder / NEXT
     if not (new / "run.json").is_file():
         return
@@ -161,19 +156,6 @@ def finish_replacing(folder: Path) -> None:
                 remove(folder / name)
             put(new / name, folder / name)
     remove(new)
-
-
-def write_predictions(run: Run) -> None:
-    """Writes ``predictions.csv``: every picture with its label, set, predicted class and its probability."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["path", "label", "set", "predicted", "probability"])
-    for picture in run.scan.pictures:
-        row = run.probabilities[picture.sha256]
-        best = int(row.argmax())
-        found = [run.classes[best], f"{row[best]:.6f}"]
-        writer.writerow([picture.name, picture.label, run.split.sets[picture.sha256], *found])
-    write_whole(run.place / "predictions.csv", text.getvalue().encode())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,3 +210,164 @@ def load_predictor(folder: str | Path) -> Predictor:
     except ValueError as error:
         raise ValueError(f"{error}. Run `zoo retrain` again with the same --out: it writes it anew.") from error
     return Predictor(model, Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Earlier:
+    """The finished run that is in a folder, with which a new one is compared.
+
+    Args:
+        settings: What it was made with.
+        classes: Its classes.
+        accuracy: Of its evaluation.
+        facts: Everything else that its report says.
+        pictures: Content hash -> label.
+        scanned: Fingerprint of its pictures, and name and reason of each bad file; None where they are not known.
+    """
+
+    settings: dict[str, Any]
+    classes: list[str]
+    accuracy: float | None
+    facts: dict[str, Any]
+    pictures: dict[str, str]
+    scanned: tuple[str, list[tuple[str, str]]] | None
+
+
+def check_folders(images: Any, folder: Path, cache: Path) -> None:
+    """Checks that there are pictures, and that run folder and cache can be written.
+
+    Raises:
+        FileNotFoundError: The pictures are not there.
+        FileExistsError: Something else lies in the run folder.
+        NotADirectoryError: A file is in the way.
+        PermissionError: A folder cannot be written.
+    """
+    if isinstance(images, str | os.PathLike) and not Path(images).exists():
+        raise FileNotFoundError(f"{os.fspath(images)!r}: there is no such folder or CSV file")
+    for option, place in (("--out", folder), ("--cache", cache)):
+        there = next(p for p in (place.absolute(), *place.absolute().parents) if p.exists())
+        if not there.is_dir():
+            raise NotADirectoryError(f"{there} is a file; give a folder as {option}.")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(f"{there} cannot be written; give another {option}.")
+    if folder.is_dir() and not (folder / MARK).is_file() and any(p.name != LOCK for p in folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty and holds no retraining run; give another --out.")
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Lets this process alone write to a run folder, and takes back what a refused run has written and made.
+
+    A run is refused by a ValueError or TypeError. Checkpoints of fine-tuning stay: with them it goes on once the reason
+    is mended.
+
+    Raises:
+        BlockingIOError: Another process retrains there.
+    """
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        busy = f"another process is retraining in {folder}; wait for it or give another --out"
+        with locked(folder / LOCK, busy):
+            there = {path.name for path in folder.iterdir()}
+            try:
+                yield
+            except (ValueError, TypeError):
+                for name in ({*WRITTEN, "pictures"} - there) | {NEXT}:
+                    remove(folder / name)
+                raise
+    finally:
+        for place in new:
+            with suppress(OSError):  # somebody needs it
+                place.rmdir()
+
+
+def claim(job: Job) -> None:
+    """Makes the folder that a run is made in, and marks it as a run's."""
+    job.place.mkdir(parents=True, exist_ok=True)
+    write_whole(job.place / MARK, (json.dumps(job.settings.to_dict(), indent=1) + "\n").encode())
+
+
+def begin(job: Job, before: Earlier | None) -> Job:
+    """Makes the place of a new run: the run folder, or one beside the finished run that it will replace."""
+    if before is not None:
+        job = dataclasses.replace(job, made_in=job.folder / NEXT)
+        remove(job.place)  # what is left of a new run that was killed
+    claim(job)
+    return job
+
+
+def earlier_run(job: Job) -> Earlier | None:
+    """Returns the finished run in the run folder; None without one.
+
+    Raises:
+        ConfigChangedError: It has other settings, and that was not accepted; ``max_bad`` may be another, as it decides
+            no number. The message lists the differences.
+    """
+    folder = job.folder
+    if not (folder / "run.json").is_file():
+        return None
+    facts, pictures, scanned = load_facts(folder), {}, None
+    if (folder / "scan.json").is_file():
+        scan = Scan.load(folder / "scan.json")
+        pictures = {p.sha256: p.label for p in scan.pictures}
+        scanned = _scanned(scan)
+    accuracy = facts["evaluation"]["accuracy"]
+    before = Earlier(facts["settings"], facts["classes"], accuracy, facts["facts"], pictures, scanned)
+    if not job.accept_changes:
+        from zoo.training import ConfigChangedError
+        from zoo.training.state import config_difference
+
+        new, old = _plain(job.settings.to_dict()), before.settings
+        shared = (new.keys() & old.keys()) - {"max_bad"}
+        if changes := config_difference({name: old[name] for name in shared}, {name: new[name] for name in shared}):
+            raise ConfigChangedError(folder, changes)
+    return before
+
+
+def _scanned(scan: Scan) -> tuple[str, list[tuple[str, str]]]:
+    return scan.fingerprint, [(bad.name, bad.reason) for bad in scan.bad]
+
+
+def _plain(values: Any) -> Any:
+    """Returns what a journey through JSON makes of values."""
+    return json.loads(json.dumps(values))
+
+
+def is_as_before(job: Job, before: Earlier | None, scanned: Scanned, trunk: Trunk) -> bool:
+    """Says whether the finished run in the folder is what this one would be: nothing is to do then."""
+    if before is None:
+        return False
+    kept = job.export or not before.facts.get("finetune", {}).get("kept")  # a fine-tuned model is in its files only
+    needed = set(WRITTEN) - (set() if job.export or not kept else {"model.keras", "saved_model"})
+    return (
+        kept
+        and _plain({**job.settings.to_dict(), "max_bad": before.settings.get("max_bad")}) == before.settings
+        and before.scanned == _scanned(scanned.scan)
+        and before.facts["decisions"] == _plain([dataclasses.asdict(one) for one in scanned.decisions])
+        and before.facts["trunk"] == _plain(trunk.describe())
+        and all((job.folder / name).exists() for name in needed)
+    )
+
+
+def found_run(job: Job, backbone: Backbone, scan: Scan) -> Run:
+    """Reads a finished run that is left as it is."""
+    folder = job.folder
+    facts, head = load_facts(folder), Head.load(folder / "head.safetensors")
+    if (folder / "model.keras").is_file():
+        model = load_predictor(folder).model
+    else:
+        model = assemble(backbone.trunk, head, train_batch_norm=job.settings.train_batch_norm)
+    return Run(
+        folder,
+        job.settings,
+        backbone.reader,
+        scan,
+        Split.load(folder / "split.json"),
+        head,
+        [Choice(**{**one, "end_points": tuple(one["end_points"])}) for one in facts["choices"]],
+        model,
+        Evaluation.from_dict(facts["evaluation"]),
+        {},
+        facts["facts"],
+    )

@@ -1,8 +1,9 @@
-"""What a retraining run is made with."""
+"""What a retraining run is made with, and what one call of ``retrain`` is to do."""
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from zoo.data.folders import LAYOUTS
@@ -110,3 +111,47 @@ class Settings:
     def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
         """Reads what ``to_dict`` gave."""
         return cls(**{**values, "background": tuple(values["background"])})
+
+
+def silent(*_: object) -> None:
+    """Tells nobody."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one call of ``retrain`` is to do.
+
+    Args:
+        settings: What the run is made with.
+        folder: The run folder.
+        cache: Folder of the bottleneck caches.
+        batch_size: Pictures at a time in the trunk.
+        workers: Threads that read pictures; one a CPU when None.
+        export: Writes the SavedModel and the ``.keras`` file too.
+        accept_changes: Replace the finished run that is there although the settings are others.
+        tell: Called with a line of text at each stage.
+        progress: Called with (stage, done, total).
+        made_in: Where the run is made that is to replace a finished one; None for the run folder itself.
+    """
+
+    settings: Settings
+    folder: Path
+    cache: Path
+    batch_size: int = 16
+    workers: int | None = None
+    export: bool = True
+    accept_changes: bool = False
+    tell: Callable[[str], None] = silent
+    progress: Callable[[str, int, int], None] = silent
+    made_in: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or (self.workers is not None and self.workers < 1):
+            raise ValueError(
+                f"batch_size and workers must be 1 or more. Received: {self.batch_size} and {self.workers}"
+            )
+
+    @property
+    def place(self) -> Path:
+        """The folder to write into."""
+        return self.made_in or self.folder

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.transfer.similar import near_duplicates
+from zoo.transfer.split import near_duplicates
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_blocks_agree_with_one_product(features, monkeypatch):
     features[20:30] = features[:10] + 1e-4
     keys = [str(i) for i in range(40)]
     whole = near_duplicates(features, keys, 0.98)
-    monkeypatch.setattr("zoo.transfer.similar.BLOCK", 7)
+    monkeypatch.setattr("zoo.transfer.split.BLOCK", 7)
     assert near_duplicates(features, keys, 0.98).groups == whole.groups
     assert len(whole.groups) == 10
 

@@ -7,8 +7,8 @@ import pytest
 
 from zoo.data.images import encode_png
 from zoo.data.preprocessing import Preprocessing
-from zoo.transfer.extract import Extractor, default_cache
-from zoo.transfer.pictures import Reader
+from zoo.transfer.features import Extractor, default_cache
+from zoo.transfer.reader import Reader
 
 
 class Means:

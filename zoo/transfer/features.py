@@ -1,5 +1,7 @@
-"""Pooled features of pictures: read in parallel, run through the trunk in batches, kept in the cache."""
+"""The stage of features: pictures read in parallel, run through the trunk in batches, pooled and kept in the cache."""
 
+import dataclasses
+import functools
 import hashlib
 import itertools
 import os
@@ -13,14 +15,123 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.data.images import ImageError
-from zoo.nets.retrained import pooled
+from zoo.data.words import pluralize
+from zoo.nets.retrained import ROOT_SHIFT, pooled
 from zoo.transfer.bottlenecks import BottleneckCache
-from zoo.transfer.pictures import Reader
-from zoo.transfer.trunk import Trunk
+from zoo.transfer.reader import Reader
+from zoo.transfer.scan import Scanned
+from zoo.transfer.select import combinations
+from zoo.transfer.settings import Job
+from zoo.transfer.trunk import Trunk, load_trunk
 from zoo.weights.published import cache_folder
 
 Progress = Callable[[int, int], None]
-Features = dict[str, np.ndarray]
+Pooled = dict[str, np.ndarray]  # end point -> float32 [N, C]
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    """Where the features come from.
+
+    Args:
+        trunk: The trained network.
+        reader: How pictures are read for it.
+        candidates: The combinations of end points that a head may read.
+    """
+
+    trunk: Trunk
+    reader: Reader
+    candidates: list[tuple[str, ...]]
+
+    @property
+    def end_points(self) -> list[str]:
+        """The end points to be pooled, once each."""
+        return list(dict.fromkeys([*itertools.chain(*self.candidates), self.trunk.detail]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Extracted:
+    """The features of all pictures, in the cache; ``extractor`` makes those of further views."""
+
+    extractor: "Extractor"
+    rows: "Rows"
+
+
+def load_backbone(job: Job) -> Backbone:
+    """Loads the trunk and says what a head may read of it.
+
+    Raises:
+        ValueError: ``bottleneck`` names no end point of the trunk; the message lists them.
+    """
+    chosen = job.settings
+    trunk = load_trunk(chosen.net, chosen.weights, size=chosen.size, options=chosen.net_options, seed=chosen.seed)
+    reader = Reader(trunk.preprocessing, chosen.background, chosen.orient, chosen.fit)
+    if chosen.bottleneck == "auto":
+        return Backbone(trunk, reader, combinations(trunk.offered()))
+    names = tuple(trunk.bottleneck if name == "final" else name for name in chosen.bottleneck.split("+"))
+    if any(name not in trunk.end_points for name in names) or len(set(names)) < len(names):
+        raise ValueError(
+            f"--bottleneck is auto, final, or different end points joined by '+', of {', '.join(trunk.end_points)}. "
+            f"Received: {chosen.bottleneck!r}"
+        )
+    return Backbone(trunk, reader, [names])
+
+
+def extract(job: Job, backbone: Backbone, scanned: Scanned) -> Extracted:
+    """Sees to it that the features of all pictures are in the cache."""
+    trunk, files = backbone.trunk, scanned.files
+    about = f"{trunk.net}, {trunk.source}, {trunk.model.count_params():,} parameters"
+    job.tell(f"trunk: {about}, pictures of {trunk.size[0]} x {trunk.size[1]}")
+    extractor = Extractor(trunk, backbone.reader, job.cache, batch_size=job.batch_size, workers=job.workers)
+    rows = extractor.features(files, backbone.end_points, progress=functools.partial(job.progress, "bottlenecks"))
+    job.tell(f"bottlenecks: {pluralize(len(files), 'picture')}, {len(files) - rows.computed} found in the cache")
+    return Extracted(extractor, rows)
+
+
+def with_views(job: Job, extracted: Extracted, keys: Sequence[str], scanned: Scanned, names: Sequence[str]) -> Pooled:
+    """Returns the end points' features of pictures: [N, C], or [N, 1 + views, C] with those of their views."""
+    plain = extracted.rows.read(keys, names)
+    if not job.settings.views:
+        return plain
+    files = {key: scanned.files[key] for key in keys}
+    all_views = {name: [plain[name]] for name in names}
+    for view in range(1, job.settings.views + 1):
+        report = functools.partial(job.progress, f"view {view}")
+        rows = extracted.extractor.features(files, names, view=view, progress=report).read(keys, names)
+        for name in names:
+            all_views[name].append(rows[name])
+    return {name: np.stack(rows, 1) for name, rows in all_views.items()}
+
+
+def signed_root(x: np.ndarray) -> np.ndarray:
+    """Returns ``sign(x) (sqrt(|x| + e) - sqrt(e))`` with e = ROOT_SHIFT, as the network ``retrained`` does."""
+    return np.sign(x) * (np.sqrt(np.abs(x) + ROOT_SHIFT) - np.sqrt(ROOT_SHIFT))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """What brings one end point's features to the scale that the head expects: ``(signed_root(x) - shift) * scale``.
+
+    Args:
+        shift: [C], the mean over the training pictures.
+        scale: [C], so that rows have a mean squared norm of 1.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def fit(cls, features: np.ndarray) -> "Scaling":
+        """Measures the training pictures' features [N, C]."""
+        rooted = signed_root(features.astype(np.float64))
+        shift, deviation = rooted.mean(0), rooted.std(0)
+        scale = 1.0 / (deviation + 0.02 * deviation.mean() + 1e-9)
+        norm = np.sqrt(np.square((rooted - shift) * scale).sum(1).mean())
+        return cls(shift.astype(np.float32), (scale / max(norm, 1e-6)).astype(np.float32))
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Scales features [..., C] -> float32 [..., C]."""
+        return ((signed_root(features) - self.shift) * self.scale).astype(np.float32)
 
 
 def default_cache() -> Path:
@@ -110,10 +221,10 @@ class Extractor:
 
     def _on_devices(
         self, batches: Iterator[tuple[list[str], np.ndarray]], end_points: tuple[str, ...]
-    ) -> Iterator[tuple[list[str], Features]]:
+    ) -> Iterator[tuple[list[str], Pooled]]:
         """Yields keys and features of batches in order; every device has a batch at a time."""
 
-        def run(images: np.ndarray, device: str) -> Features:
+        def run(images: np.ndarray, device: str) -> Pooled:
             lack = self.batch_size - len(images)
             filled = np.concatenate([images, np.zeros((lack, *images.shape[1:]), np.float32)]) if lack else images
             found = self.run(filled, end_points, device)
@@ -123,8 +234,9 @@ class Extractor:
             for device in self.devices:
                 self._function(self.trunk, end_points, device)
         with ThreadPoolExecutor(len(self.devices)) as pool:
-            waiting: deque[tuple[list[str], Future[Features]]] = deque()
-            for (keys, images), device in zip(batches, itertools.cycle(self.devices), strict=False):
+            waiting: deque[tuple[list[str], Future[Pooled]]] = deque()
+            for number, (keys, images) in enumerate(batches):
+                device = self.devices[number % len(self.devices)]
                 waiting.append((keys, pool.submit(run, images, device)))
                 if len(waiting) == len(self.devices):
                     done, future = waiting.popleft()
@@ -183,7 +295,7 @@ class Extractor:
 
 
 class Rows:
-    """Features in the cache.
+    """Pooled in the cache.
 
     Args:
         cache: The cache.
@@ -194,6 +306,6 @@ class Rows:
         self.cache = cache
         self.computed = computed
 
-    def read(self, keys: Sequence[str], end_points: Sequence[str]) -> Features:
+    def read(self, keys: Sequence[str], end_points: Sequence[str]) -> Pooled:
         """Returns end point -> float32 [len(keys), C]."""
         return {name: self.cache.read(keys, name) for name in end_points}
