@@ -7,8 +7,8 @@ import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo"
 ORDER = [
-    "files", "hdf5", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets", "parallel",
-    "training", "inference", "transfer", "bench", "cli",
+    "files", "hdf5", "_compat", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets",
+    "parallel", "training", "inference", "transfer", "bench", "cli",
 ]  # fmt: skip
 
 

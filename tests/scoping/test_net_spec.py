@@ -56,11 +56,11 @@ def test_the_heads_are_what_other_classes_change_and_what_is_left_out(net, optio
 @pytest.mark.parametrize(("net", "options"), CASES)
 def test_what_it_names_is_in_the_model(net, options):
     model, spec = zoo.create(net, **options), get_net(net).spec
-    maps = {name: s.shape for name, s in model.book.end_point_specs.items() if s.shape.rank == 4}
+    maps = {name: s.shape for name, s in model.end_point_specs.items() if s.shape.rank == 4}
     assert {spec.last_map, *spec.worth_reading} - {""} <= maps.keys()
     pooled = next((name for name in spec.pooled if name in maps), None)
     assert pooled is None or maps[pooled][1:3] == [1, 1]
-    assert set(spec.aux_weights) == {name for name in model.book.end_point_specs if name.startswith("Aux")}
+    assert set(spec.aux_weights) == {name for name in model.end_point_specs if name.startswith("Aux")}
     assert (spec.data == "pictures") == (spec.preprocessing is not None)
 
 

@@ -68,8 +68,8 @@ def make_step(
     with contextlib.nullcontext() if place is None else place.scope():
         model = network(seed=0, **options)
     chance = np.random.default_rng(0)
-    pictures = chance.random((batch, *model.book.input_specs.shape[1:]), dtype=np.float32)
-    labels = chance.integers(0, model.book.output_specs.shape[-1], batch)
+    pictures = chance.random((batch, *model.input_specs.shape[1:]), dtype=np.float32)
+    labels = chance.integers(0, model.output_specs.shape[-1], batch)
     data = tf.data.Dataset.from_tensors((pictures, labels)).repeat()
     synchronized = strategy == "mirrored" and batch_norm == "sync"
     trainer = Trainer(

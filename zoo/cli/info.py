@@ -109,7 +109,7 @@ def memory_of(network: Any, options: dict[str, Any], batch: int, optimizer: str)
     from zoo.training import Trainer, estimate_inference, estimate_memory
 
     model = network(**options)
-    specs = tf.nest.map_structure(lambda s: tf.TensorSpec((batch, *s.shape[1:]), s.dtype), model.book.input_specs)
+    specs = tf.nest.map_structure(lambda s: tf.TensorSpec((batch, *s.shape[1:]), s.dtype), model.input_specs)
     weights = sum(tf.as_dtype(v.dtype).size * v.numpy().size for v in model.variables)
     found = {"inference": weights + estimate_inference(model, specs)}
     if network.spec.num_classes is None or not isinstance(specs, tf.TensorSpec):

@@ -219,7 +219,7 @@ def train(
         optimizer=optimizer,
         learning_rate=_schedule(schedule, learning_rate, warmup_steps, epochs, found.train.batches or 1),
         label_smoothing=label_smoothing,
-        aux_losses={"AuxLogits": 0.4} if "AuxLogits" in model.book.end_point_specs else None,
+        aux_losses={"AuxLogits": 0.4} if "AuxLogits" in model.end_point_specs else None,
         clip_norm=clip_norm,
         averages=averages,
         train_only=train_only,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo._compat import tf_variable
 from zoo.data.images import graph_bytes, same_in_graph
 from zoo.files import replacing_folder
 
@@ -30,8 +31,10 @@ class PictureClassifier(tf.Module):
     ) -> None:
         super().__init__(name="picture_classifier")
         self._classify_prepared = model
-        self._variables = list(model.book.raw.values())  # what the SavedModel keeps
-        shape = model.book.input_specs.shape[1:]
+        self._variables = [
+            tf_variable(model.variable(name)) for name in model.variable_names
+        ]  # what the SavedModel keeps
+        shape = model.input_specs.shape[1:]
 
         def classify(prepared: tf.Tensor) -> dict[str, tf.Tensor]:
             probabilities = tf.nn.softmax(model(tf.ensure_shape(prepared, [None, *shape])))

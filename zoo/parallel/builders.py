@@ -92,7 +92,7 @@ def _for_keras(model: Model) -> Model:
     def build_here(iterator: Any = None, data_batch: Any = None) -> None:
         if data_batch is not None:
             inputs, *others = data_batch if isinstance(data_batch, tuple) else (data_batch,)
-            data_batch = (_of_built_types(inputs, model.book.input_specs), *others)
+            data_batch = (_of_built_types(inputs, model.input_specs), *others)
         build(iterator=iterator, data_batch=data_batch)
 
     model.compile, model._symbolic_build = compile_here, build_here  # type: ignore[method-assign]

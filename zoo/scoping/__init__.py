@@ -9,11 +9,11 @@ from zoo.scoping.args import (
     has_arg_scope,
 )
 from zoo.scoping.frames import VariableScope, current_frame, drawn_once, get_variable_scope, random_seed
-from zoo.scoping.functions import check_options, find_function, function_name, register_function
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.layer import Scope
 from zoo.scoping.loading import load_model
 from zoo.scoping.model import Model
+from zoo.scoping.names import check_options, find_function, function_name, register_function
 from zoo.scoping.net_spec import USUAL_PARTS, NetSpec, Parts, describe, description_of, parts_of
 from zoo.scoping.replicas import (
     Replicas,

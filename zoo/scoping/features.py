@@ -10,130 +10,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.scoping.freezing import find_name
+from zoo._compat import FuncGraph
 
 if TYPE_CHECKING:
     from zoo.scoping.model import Model
 
 logger = logging.getLogger(__name__)
-# End points that hold a network's pooled features, before dropout.
-POOLED = ("global_pool", "AvgPool_1a")
 # The function from pixels to inputs of a model whose card has a preprocessing, as messages name it.
 PREPARE = 'zoo.data.preprocessing.Preprocessing.from_dict(model.card["preprocessing"])'
-
-
-class BottleneckMixin:
-    """The pooled features of a model, from which a new classifier is trained; and a look at the range of its inputs."""
-
-    def check_once(self: Any, inputs: Any, looks: bool = True) -> None:
-        """Warns, the first time that the model meets values, of float pictures in another range than it expects.
-
-        With `looks` also of pictures that look unlike the ones on which the weights' card says they were trained.
-        """
-        expected = None if self.book.range_checked else self.card.get("input_range")
-        if expected is None or isinstance(inputs, (dict, list, tuple)) or not hasattr(inputs, "dtype"):
-            return
-        if (
-            not tf.as_dtype(inputs.dtype).is_floating
-            or tf.is_symbolic_tensor(inputs)
-            or isinstance(inputs, keras.KerasTensor)
-        ):
-            return
-        self.book.range_checked = True
-        if check_range(inputs[:32], *expected) and looks and "pictures" in self.card:
-            check_looks(inputs[:32], self.card["pictures"])
-
-    def __call__(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' call, after a look at the inputs' range; no pictures give no outputs (see `one_for_none`)."""
-        self.check_once(inputs)
-        one = None if args or kwargs.get("training") else one_for_none(inputs)
-        if one is None:
-            return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]  # of keras.Model
-        return tf.nest.map_structure(lambda y: y[:0], super().__call__(one, **kwargs))  # type: ignore[misc]
-
-    def fit(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `fit`; warns once of arrays in another range than the model expects."""
-        self.check_once(x, looks=False)  # trained on them, they will not be strange
-        return keras.Model.fit(self, x, *args, **kwargs)
-
-    def evaluate(self: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `evaluate`; warns once of arrays in another range than the model expects."""
-        self.check_once(x)
-        return keras.Model.evaluate(self, x, *args, **kwargs)
-
-    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `predict`; warns once of arrays in another range than the model expects; no pictures give no rows."""
-        self.check_once(x)
-        one = one_for_none(x)
-        if one is not None:
-            return tf.nest.map_structure(lambda y: y[:0], keras.Model.predict(self, one, *args, **kwargs))
-        if getattr(x, "shape", (1,))[:1] == (0,):
-            raise ValueError(f"predict needs one input or more. Received: an array of shape {tuple(x.shape)}.")
-        return keras.Model.predict(self, x, *args, **kwargs)
-
-    def outputs_and_end_points(self: Any, inputs: Any, training: bool = False) -> tuple[Any, dict[str, Any]]:
-        """Runs the network once and returns both parts of its result; what a call keeps of them is the first.
-
-        Args:
-          inputs: A batch of network inputs, of a built model.
-          training: Whether dropout and batch norm act as in training; also a bool tensor.
-
-        Returns:
-          The outputs as from a call, and the end points: name -> tensor.
-        """
-        outputs, end_points, _ = self._run(inputs, training)
-        return outputs, end_points
-
-    def features(self: Any, inputs: Any, name: str) -> Any:
-        """Returns one end point; in a graph nothing else is computed (eager calls run a compiled function).
-
-        The first inputs that the model meets are checked against the range that the weights expect.
-        """
-        inputs = self._ready(inputs)
-        key = find_name(name, self.book.end_point_specs, "end point")
-        if not tf.executing_eagerly():
-            return self._run(inputs, False)[1][key]
-        if key not in self.book.functions:  # without AutoGraph: it would bury the network's own messages
-            self.book.functions[key] = tf.function(lambda x: self._run(x, False)[1][key], autograph=False)
-        one = one_for_none(inputs)
-        if one is not None:
-            return tf.nest.map_structure(lambda y: y[:0], self.book.functions[key](one))
-        return self.book.functions[key](inputs)
-
-    def feature_model(self: Any, name: str) -> keras.Model:
-        """Returns a functional `keras.Model` from the inputs to one end point, sharing this model's weights."""
-        self._need_built()
-        find_name(name, self.book.end_point_specs, "end point")
-        inputs = tf.nest.map_structure(
-            lambda s: keras.KerasTensor(s.shape.as_list(), dtype=s.dtype.name), self.book.input_specs
-        )
-        inputs = tf.nest.map_structure(lambda t: keras.Input(batch_shape=t.shape, dtype=t.dtype), inputs)
-        return keras.Model(inputs, Features(self, name)(inputs), name=f"{self.name}_features")
-
-    def bottleneck(self: Any, inputs: Any) -> tf.Tensor:
-        """Returns the pooled features, before dropout; warns about inputs in another range than the weights expect.
-
-        Args:
-          inputs: A batch of network inputs; an empty one gives [0, C].
-
-        Returns:
-          [N, C]: 2048 numbers an image for Inception-v3.
-
-        Raises:
-          ValueError: The network has no pooled end point.
-        """
-        if not tf.is_symbolic_tensor(inputs):
-            self.book.range_checked = True  # here, each time
-        inputs = self._ready(inputs)
-        name = next((name for name in POOLED if name in self.book.end_point_specs), None)
-        if name is None:
-            raise ValueError(
-                f"{self.name!r} has no pooled features: none of its end points is called {' or '.join(POOLED)}. "
-                "Take another with features(inputs, name)."
-            )
-        if "input_range" in self.card and inputs.dtype.is_floating:
-            check_range(inputs, *self.card["input_range"])
-        return tf.reduce_mean(self.features(inputs, name), [1, 2])
 
 
 def one_for_none(inputs: Any) -> tf.Tensor | None:
@@ -251,7 +135,7 @@ class Features(keras.layers.Layer):
 
     def compute_output_spec(self, inputs: Any) -> Any:
         """The shape and type of the end point."""
-        graph = tf.__internal__.FuncGraph("zoo_features")
+        graph = FuncGraph("zoo_features")
         with graph.as_default():
             fed = tf.nest.map_structure(lambda t: tf.compat.v1.placeholder(t.dtype, t.shape), inputs)
             out = self.model.features(fed, self.end_point)

@@ -12,13 +12,13 @@ import inspect
 import sys
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
 import tensorflow as tf
 
-from zoo.scoping.foreign import hook_legacy_layers
+from zoo._compat import forbid_reuse, forget_counted_scopes, hook_legacy_layers
 from zoo.scoping.initial import ScopeError, gives_its_shape, initial_value
 
 VariableScope = tf.compat.v1.VariableScope
@@ -29,10 +29,15 @@ _TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "
 
 
 class Store(Protocol):
-    """Where a frame's variables live: a `zoo.Model` or a `variable_store`."""
+    """Where a frame's variables live: a `zoo.Model`'s store or a `variable_store`."""
 
-    seed: int
-    compute_dtype: str
+    @property
+    def seed(self) -> int:
+        """What the seeds of variables and runs are made from."""
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type that is computed in."""
 
     def lookup(self, name: str) -> tf.Variable | None:
         """Returns the variable of that full name, or None."""
@@ -79,9 +84,8 @@ class Frame:
         self.entry += 1
         try:
             with tf.compat.v1.variable_scope(root, auxiliary_name_scope=False) as scope:
-                scope._reuse = False  # TensorFlow forces AUTO_REUSE in eager mode
-                # re-entering a scope object saved the counters and will restore them
-                tf.compat.v1.get_collection_ref(("__varscope",))[0].variable_scopes_count.clear()
+                forbid_reuse(scope)
+                forget_counted_scopes()  # re-entering a scope object saved the counters and will restore them
                 yield self
         except RuntimeError as error:  # TensorFlow's "Improper nesting" hides what it says of caching devices
             if isinstance(error.__context__, NotImplementedError) and "aching device" in str(error.__context__):
@@ -264,6 +268,13 @@ def check_match(name: str, found: Any, shape: Any, dtype: Any) -> None:
         )
 
 
+def collections_of(named: Sequence[str] | None, trainable: bool) -> list[str]:
+    """The collections that TF1 puts a variable into: those named or the global ones, and the trainable ones."""
+    keys = tf.compat.v1.GraphKeys
+    wanted = list(named or (keys.GLOBAL_VARIABLES,))
+    return [*wanted, keys.TRAINABLE_VARIABLES] if trainable and keys.TRAINABLE_VARIABLES not in wanted else wanted
+
+
 def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
     """The custom getter at the root of every frame."""
     frame = _FRAME.get()
@@ -281,11 +292,19 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
         bound["dtype"] = tf.float32  # the variable stays float32; the caller gets what it asked for
     variable = frame.get(name, **{k: bound.get(k) for k in _GETTER_ARGUMENTS})
     if not frame.native:
-        hook_legacy_layers()
+        hook_legacy_layers(_regularized)
         frame.last = name
     if asked_half or (foreign and variable.shape.rank >= 2 and variable.dtype.base_dtype == tf.float32):
         return tf.cast(variable, half)
     return variable
+
+
+def _regularized(regularizer: Any) -> bool:
+    """Gives a foreign layer's regularizer to the model or store that runs; False outside of any."""
+    frame = _FRAME.get()
+    if frame is not None:
+        frame.store.regularize(frame.last, regularizer)
+    return frame is not None
 
 
 def in_frame(custom_getter: Callable[..., Any]) -> Callable[..., Any]:

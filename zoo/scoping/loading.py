@@ -22,6 +22,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo._compat import FuncGraph
 from zoo.files import ZipReader, current_limits, parse_json, reading
 from zoo.hdf5 import MEMBER, SIGNATURE, H5Content, read_h5, write_h5
 
@@ -233,7 +234,7 @@ def _declared(initial: Any) -> int:
     cells = [cell.cell_contents for cell in getattr(initial, "__closure__", None) or ()]
     owner = next((item for item in cells if isinstance(item, keras.Variable)), None)
     if owner is None and callable(initial):
-        with tf.__internal__.FuncGraph("zoo_sizes").as_default():
+        with FuncGraph("zoo_sizes").as_default():
             owner = initial()
     owner = initial if owner is None else owner
     shape, dtype = getattr(owner, "shape", ()), getattr(owner, "dtype", None)

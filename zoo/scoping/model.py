@@ -2,58 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
+import difflib
+import fnmatch
 import random
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
-from zoo.scoping.args import arg_scope, current_arg_scope
-from zoo.scoping.features import BottleneckMixin
+from zoo._compat import check_tensorflow, optimizer_for
+from zoo.files import reading
+from zoo.hdf5 import clean_copy
+from zoo.scoping.args import arg_scope
+from zoo.scoping.cost import summary_text
+from zoo.scoping.features import Features, check_looks, check_range, one_for_none
 from zoo.scoping.frames import Frame
-from zoo.scoping.freezing import FreezingMixin, find_name
-from zoo.scoping.functions import check_options
-from zoo.scoping.initial import ScopeError
-from zoo.scoping.layer import Constraint, RegularizationLoss, Scope, aggregation, attach
+from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
 from zoo.scoping.losses import check_loss, makers_of
+from zoo.scoping.names import check_options, find_function, find_name, function_name, root_of
 from zoo.scoping.net_spec import NetSpec, description_of
-from zoo.scoping.owned import Used, noted, own
 from zoo.scoping.replicas import replicas
-from zoo.scoping.saving import SavingMixin
-from zoo.scoping.specs import as_specs, check_dense, dense_tensor, spec_of
-from zoo.scoping.summary import summary_text
-from zoo.scoping.variables import collections_of
+from zoo.scoping.specs import (
+    as_specs,
+    check_dense,
+    dense_tensor,
+    named_specs,
+    spec_of,
+    specs_from_config,
+    specs_to_config,
+)
 
 Network = Callable[..., Any]
-
-
-@dataclass
-class _Book:
-    """What a model knows of its scopes and variables, by full name; a plain object, so that Keras does not track
-    it twice.
-    """
-
-    defaults: dict[Any, Any] = field(default_factory=current_arg_scope)  # the same in every run, whoever calls
-    scopes: dict[str, Scope] = field(default_factory=dict)
-    weights: dict[str, keras.Variable] = field(default_factory=dict)
-    raw: dict[str, tf.Variable] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)  # where each was made, as `file:line`
-    collections: dict[str, list[tf.Variable]] = field(default_factory=dict)
-    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    building: bool = False
-    range_checked: bool = False
-    generator: keras.random.SeedGenerator | None = None
-    input_specs: Any = None
-    output_specs: Any = None
-    end_point_specs: dict[str, Any] = field(default_factory=dict)
-    makers: Any = None  # of the outputs: the types of the ops
-    loss: Any = None  # compiled before the model was built
-    card: dict[str, Any] = field(default_factory=dict)
 
 
 class NotBuiltError(ValueError, AttributeError):
@@ -61,7 +41,7 @@ class NotBuiltError(ValueError, AttributeError):
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
+class Model(keras.Model):
     """A scoped function as a Keras 3 model.
 
     Args:
@@ -97,27 +77,34 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     ) -> None:
         if not callable(network):
             raise TypeError(f"A network is a function (inputs, *, is_training, **options). Received: {network!r}.")
-        _check_tensorflow()
+        check_tensorflow()
         check_options(network, options)
         super().__init__(name=name or getattr(network, "__name__", "model").strip("<>"), dtype=dtype, autocast=False)
         self.network = network
         self.options = options
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         # plain containers that Keras must not track again: the scopes and weights are tracked as attributes
-        self.book = _Book()
+        self._store = ModelStore(self)
         self.trainable = trainable
         if input_shape is not None:
             self._build_from(as_specs(input_shape, self.input_dtype, batch=True))
 
-    # ---- building -------------------------------------------------------------------------------------------------
+    # ---- building ----------------------------------------------------------------------------------------------------
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Runs the network; the first call builds the model from the input's shapes and types."""
+        """Runs the network, after a look at the inputs' range; the first call builds the model from the inputs.
+
+        No pictures give no outputs (see `one_for_none`).
+        """
         if not isinstance(inputs, tf.Tensor):
             check_dense(inputs, self.name)
         if not self.built:
             self._build_from(tf.nest.map_structure(spec_of, inputs))
-        return super().__call__(inputs, *args, **kwargs)
+        self.check_once(inputs)
+        one = None if args or kwargs.get("training") else one_for_none(inputs)
+        if one is None:
+            return super().__call__(inputs, *args, **kwargs)
+        return tf.nest.map_structure(lambda y: y[:0], super().__call__(one, **kwargs))
 
     def build(self, input_shape: Any) -> None:
         """Traces the network on symbolic inputs, so that all its variables exist; runs nothing.
@@ -125,127 +112,33 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         Args:
           input_shape: Shape with the batch (None is any), or a structure of `tf.TensorSpec`.
         """
-        specs = self.book.input_specs or as_specs(input_shape, self.input_dtype, batch=False)
-        self.book.input_specs = specs
-        self.book.building = True
+        specs = self._store.input_specs or as_specs(input_shape, self.input_dtype, batch=False)
+        self._store.input_specs = specs
+        self._store.is_building = True
         try:
             (outputs, end_points, _), used = self._traced("zoo_build", specs, training=True)
         finally:
-            self.book.building = False
+            self._store.is_building = False
         if used.owned() or used.loose():
             own(self, used, [self._traced("zoo_again", specs, training)[1] for training in (True, False)])
-        self.book.output_specs = tf.nest.map_structure(spec_of, outputs)
-        self.book.makers = makers_of(outputs)
-        if self.book.loss is not None:
-            check_loss(self.book.makers, self.book.loss, strict=False)
-        self.book.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
+        self._store.output_specs = tf.nest.map_structure(spec_of, outputs)
+        self._store.makers = makers_of(outputs)
+        if self._store.loss is not None:
+            check_loss(self._store.makers, self._store.loss, strict=False)
+        self._store.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
         self.built = True
 
     def _build_from(self, specs: Any) -> None:
-        self.book.input_specs = specs
+        self._store.input_specs = specs
         self.build(tf.nest.map_structure(lambda s: tuple(s.shape), specs))
 
-    @property
-    def is_building(self) -> bool:
-        """Whether the model is making its variables just now."""
-        return self.book.building
-
-    # ---- the store of variables: what a frame asks for --------------------------------------------------------------
-
-    def lookup(self, name: str) -> tf.Variable | None:
-        """Returns the `tf.Variable` of that full name, or None."""
-        return self.book.raw.get(name)
-
-    def place_of(self, name: str) -> str:
-        """Returns where the variable of that full name was made when the model was built, as `file:line`."""
-        return self.book.places[name]
-
-    def create(
-        self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
-    ) -> tf.Variable:
-        """Makes the weight of that full name in the sublayer of its scope."""
-        if not self.book.building:
-            raise ScopeError(
-                f"Variable {name} is new: it was not made when the model {self.name!r} was built (with "
-                f"is_training=True), and is "
-                f"asked for at {how['where']}. Make the same variables in training and in inference."
-            )
-        self.book.places[name] = how["where"]
-        scope, _, leaf = name.rpartition("/")
-        trainable = how["trainable"] is not False
-        owner = self._scope(scope)
-        above = scope.rpartition("/")[0]  # Keras adds the last part
-        with tf.init_scope(), tf.compat.v1.name_scope(f"{above}/" if above else None):
-            weight = owner.add_weight(
-                shape=shape,
-                initializer=lambda *_, **__: initial(),
-                dtype=dtype.name,
-                trainable=trainable,
-                autocast=False,
-                constraint=how["constraint"] and Constraint(how["constraint"]),
-                aggregation=aggregation(how["aggregation"], trainable, dtype),
-                name=leaf,
-            )
-        raw = weight._value  # the tf.Variable itself: `value` is a cast copy inside another layer's autocast scope
-        self.book.weights[name] = weight
-        self.book.raw[name] = raw
-        attach(owner, leaf, weight)
-        if how["regularizer"] is not None:
-            self.regularize(name, how["regularizer"])
-        for key in collections_of(how["collections"], trainable):
-            self.book.collections.setdefault(key, []).append(raw)
-        return raw
-
-    def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
-        """Adds the regularizer's loss of the variable of that full name to `losses`, once; one of None adds nothing."""
-        if self.book.building and regularizer(self.book.raw[name]) is not None:  # as slim's of scale 0
-            self.book.weights[name].regularizer = RegularizationLoss(regularizer)
-
-    def _scope(self, path: str) -> Model | Scope:
-        """The sublayer of a scope, made with its parents when new."""
-        if not path:
-            return self
-        if path not in self.book.scopes:
-            parent_path, _, leaf = path.rpartition("/")
-            parent = self._scope(parent_path)
-            scope = self.book.scopes[path] = Scope(leaf or "_", path, self)
-            attach(parent, leaf, scope)
-        return self.book.scopes[path]
-
-    def is_frozen(self, scope: str) -> bool:
-        """Whether the scope of that full name is frozen."""
-        if not self.trainable:
-            return True
-        while scope and scope not in self.book.scopes:
-            scope = scope.rpartition("/")[0]
-        return bool(scope) and not self.book.scopes[scope].trainable
-
-    def next_seed(self) -> tf.Tensor:
-        """A new int32[2] seed for one run; each replica under tf.distribute gets its own."""
-        if self.book.building and self.book.generator is None:
-            with tf.init_scope():
-                self.book.generator = keras.random.SeedGenerator(self.seed & 0x7FFFFFFF, name="dropout_seed")
-            self.seed_generator = self.book.generator
-        if self.book.generator is None:
-            raise ScopeError(
-                f"Model {self.name!r} draws random numbers now and drew none when it was built with is_training=True. "
-                "Draw them in training."
-            )
-        group, draw = replicas(), self.book.generator.next
-        seed = tf.cast(draw() if group is None else group.once(draw), tf.int32)
-        return seed if group is None else tf.random.experimental.stateless_fold_in(seed, group.index)
-
-    def variables_in(self, collection: str) -> list[tf.Variable]:
-        """The model's variables in that collection."""
-        return list(self.book.collections.get(collection, ()))
-
-    # ---- running ----------------------------------------------------------------------------------------------------
+    # ---- running -----------------------------------------------------------------------------------------------------
 
     @tf.autograph.experimental.do_not_convert  # the build and eager calls do not convert either
     def _run(self, inputs: Any, training: Any) -> tuple[Any, dict[str, Any], Frame]:
         inputs = self._in_compute_dtype(inputs)
-        frame = Frame(self)
-        with frame.entered(tf.as_dtype(self.variable_dtype)), arg_scope(self.book.defaults):
+        frame = Frame(self._store)
+        with frame.entered(tf.as_dtype(self.variable_dtype)), arg_scope(self._store.defaults):
             result = self.network(inputs, is_training=training, **self.options)
         outputs, end_points = result, {}
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
@@ -255,7 +148,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     def call(self, inputs: Any, training: Any = None) -> Any:
         """Returns the network's outputs; each tower of a model that has them (`zoo.multi_gpu`) takes its part."""
         training = False if training is None else training
-        spread = self.towers is not None and replicas() is None and not self.book.building
+        spread = self.towers is not None and replicas() is None and not self._store.is_building
         return self.towers.call(self, inputs, training) if spread else self._run(inputs, training)[0]
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -277,13 +170,13 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
     def check_loss(self, loss: Any) -> None:
         """Says that a loss takes probabilities where the network returns logits, now or once the model is built."""
         if self.built:
-            check_loss(self.book.makers, loss)
-        self.book.loss = None if self.built else loss
+            check_loss(self._store.makers, loss)
+        self._store.loss = None if self.built else loss
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was saved; a loss that `compile` would refuse gets a warning."""
         config = keras.saving.deserialize_keras_object(config)
-        check_loss(self.book.makers, config.get("loss"), strict=False)
+        check_loss(self._store.makers, config.get("loss"), strict=False)
         keras.Model.compile(self, **config)
         if self.built:
             self.optimizer.build(self.trainable_variables)
@@ -313,11 +206,11 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         specs = as_specs(input_shape, self.input_dtype, batch=False)
         if not self.built:
             other = Model(self.network, seed=self.seed, dtype=self.dtype_policy, **self.options)
-            other.book.defaults = self.book.defaults
+            other._store.defaults = self._store.defaults
             other._build_from(specs)
             return other.output_shape
         specs = tf.nest.map_structure(
-            lambda new, old: tf.TensorSpec(new.shape, old.dtype), specs, self.book.input_specs
+            lambda new, old: tf.TensorSpec(new.shape, old.dtype), specs, self._store.input_specs
         )
         (outputs, _, _), _ = self._traced("zoo_shape", specs, training=False)
         return tf.nest.map_structure(lambda y: tuple(y.shape.as_list()), outputs)
@@ -328,7 +221,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
 
     def _traced(self, name: str, specs: Any, training: bool) -> tuple[tuple[Any, dict[str, Any], Frame], Used]:
         """Runs the network on symbolic inputs, in a graph that is thrown away; returns also what the network used."""
-        with _real_variables(), noted(self, name) as used:
+        with noted(self, name) as used:
             inputs = tf.nest.map_structure(lambda s: tf.compat.v1.placeholder(s.dtype, s.shape), specs)
             return self._run(inputs, training), used
 
@@ -338,35 +231,322 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         return self.variable_dtype
 
     @property
+    def input_specs(self) -> Any:
+        """What the model was built for: a `tf.TensorSpec`, or a structure of them, with the batch; None before."""
+        return self._store.input_specs
+
+    @property
+    def output_specs(self) -> Any:
+        """Shapes and types of the output, likewise."""
+        return self._store.output_specs
+
+    @property
+    def end_point_specs(self) -> dict[str, Any]:
+        """Shapes and types of the end points by name; empty before the model is built."""
+        return self._store.end_point_specs
+
+    @property
     def input_shape(self) -> Any:
         """Shape of the input that the model was built for, None for the batch; as a functional Keras model has it."""
         self._need_built()
-        return tf.nest.map_structure(lambda s: tuple(s.shape), self.book.input_specs)
+        return tf.nest.map_structure(lambda s: tuple(s.shape), self._store.input_specs)
 
     @property
     def output_shape(self) -> Any:
         """Shape of the output, None for the batch."""
         self._need_built()
-        return tf.nest.map_structure(lambda s: tuple(s.shape), self.book.output_specs)
+        return tf.nest.map_structure(lambda s: tuple(s.shape), self._store.output_specs)
 
-    # ---- looking up -------------------------------------------------------------------------------------------------
+    # ---- features: end points, and a look at the range of the inputs -------------------------------------------------
+
+    def check_once(self, inputs: Any, looks: bool = True) -> None:
+        """Warns, the first time that the model meets values, of float pictures in another range than it expects.
+
+        With `looks` also of pictures that look unlike the ones on which the weights' card says they were trained.
+        """
+        expected = None if self._store.range_checked else self.card.get("input_range")
+        if expected is None or isinstance(inputs, (dict, list, tuple)) or not hasattr(inputs, "dtype"):
+            return
+        symbolic = tf.is_symbolic_tensor(inputs) or isinstance(inputs, keras.KerasTensor)
+        if symbolic or not tf.as_dtype(inputs.dtype).is_floating:
+            return
+        self._store.range_checked = True
+        if check_range(inputs[:32], *expected) and looks and "pictures" in self.card:
+            check_looks(inputs[:32], self.card["pictures"])
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `fit`; warns once of arrays in another range than the model expects."""
+        self.check_once(x, looks=False)  # trained on them, they will not be strange
+        return keras.Model.fit(self, x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `evaluate`; warns once of arrays in another range than the model expects."""
+        self.check_once(x)
+        return keras.Model.evaluate(self, x, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `predict`; warns once of arrays in another range than the model expects; no pictures give no rows."""
+        self.check_once(x)
+        one = one_for_none(x)
+        if one is not None:
+            return tf.nest.map_structure(lambda y: y[:0], keras.Model.predict(self, one, *args, **kwargs))
+        if getattr(x, "shape", (1,))[:1] == (0,):
+            raise ValueError(f"predict needs one input or more. Received: an array of shape {tuple(x.shape)}.")
+        return keras.Model.predict(self, x, *args, **kwargs)
+
+    def outputs_and_end_points(self, inputs: Any, training: bool = False) -> tuple[Any, dict[str, Any]]:
+        """Runs the network once and returns both parts of its result; what a call keeps of them is the first.
+
+        Args:
+          inputs: A batch of network inputs, of a built model.
+          training: Whether dropout and batch norm act as in training; also a bool tensor.
+
+        Returns:
+          The outputs as from a call, and the end points: name -> tensor.
+        """
+        outputs, end_points, _ = self._run(inputs, training)
+        return outputs, end_points
+
+    def features(self, inputs: Any, name: str) -> Any:
+        """Returns one end point; in a graph nothing else is computed (eager calls run a compiled function).
+
+        The first inputs that the model meets are checked against the range that the weights expect.
+        """
+        inputs = self._ready(inputs)
+        key = find_name(name, self._store.end_point_specs, "end point")
+        if not tf.executing_eagerly():
+            return self._run(inputs, False)[1][key]
+        if key not in self._store.functions:  # without AutoGraph: it would bury the network's own messages
+            self._store.functions[key] = tf.function(lambda x: self._run(x, False)[1][key], autograph=False)
+        one = one_for_none(inputs)
+        if one is not None:
+            return tf.nest.map_structure(lambda y: y[:0], self._store.functions[key](one))
+        return self._store.functions[key](inputs)
+
+    def feature_model(self, name: str) -> keras.Model:
+        """Returns a functional `keras.Model` from the inputs to one end point, sharing this model's weights."""
+        self._need_built()
+        find_name(name, self._store.end_point_specs, "end point")
+        inputs = tf.nest.map_structure(
+            lambda s: keras.KerasTensor(s.shape.as_list(), dtype=s.dtype.name), self._store.input_specs
+        )
+        inputs = tf.nest.map_structure(lambda t: keras.Input(batch_shape=t.shape, dtype=t.dtype), inputs)
+        return keras.Model(inputs, Features(self, name)(inputs), name=f"{self.name}_features")
+
+    def bottleneck(self, inputs: Any) -> tf.Tensor:
+        """Returns the pooled features, before dropout; warns about inputs in another range than the weights expect.
+
+        Args:
+          inputs: A batch of network inputs; an empty one gives [0, C].
+
+        Returns:
+          [N, C]: 2048 numbers an image for Inception-v3.
+
+        Raises:
+          ValueError: The network has no pooled end point.
+        """
+        if not tf.is_symbolic_tensor(inputs):
+            self._store.range_checked = True  # here, each time
+        inputs = self._ready(inputs)
+        pooled = (self.spec or NetSpec).pooled
+        name = next((name for name in pooled if name in self._store.end_point_specs), None)
+        if name is None:
+            raise ValueError(
+                f"{self.name!r} has no pooled features: none of its end points is called {' or '.join(pooled)}. "
+                "Take another with features(inputs, name)."
+            )
+        if "input_range" in self.card and inputs.dtype.is_floating:
+            check_range(inputs, *self.card["input_range"])
+        return tf.reduce_mean(self.features(inputs, name), [1, 2])
+
+    # ---- saving ------------------------------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """The network's registered name and its options."""
+        if self._store.defaults:
+            raise ValueError(
+                "A model file holds the network and its options. Received: a model made inside an arg_scope, which "
+                "would be lost. Open the arg_scope inside the network, or pass what it sets as options."
+            )
+        options = {k: {"function": function_name(v)} if callable(v) else v for k, v in self.options.items()}
+        return {
+            "network": function_name(self.network),
+            "module": self.network.__module__,
+            "name": self.name,
+            "seed": self.seed,
+            "trainable": self.trainable,
+            "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
+            "options": keras.saving.serialize_keras_object(options),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Makes the model again; only registered networks and functions are found."""
+        config = dict(config)
+        network = find_function(config.pop("network"), config.pop("module", ""))
+        options = keras.saving.deserialize_keras_object(config.pop("options"))
+        named = [k for k, v in options.items() if isinstance(v, dict) and set(v) == {"function"}]
+        options |= {k: find_function(options[k]["function"]) for k in named}
+        config["dtype"] = keras.saving.deserialize_keras_object(config["dtype"])
+        return cls(network, **config, **options)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """The inputs' shapes and types."""
+        if not self.built:
+            return None
+        frozen = [name for name, scope in self._store.scopes.items() if not scope.trainable]
+        return {"inputs": specs_to_config(self._store.input_specs), "frozen": frozen, "card": self._store.card}
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """Builds from `get_build_config`'s shapes and types."""
+        self._build_from(specs_from_config(config["inputs"]))
+        self.card = config.get("card", {})
+        for name in config.get("frozen", ()):
+            self._store.scopes[name].trainable = False
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What is known of the loaded weights: origin, conventions, preprocessing (`zoo.weights.Card`'s plain values).
+
+        It is saved with the model.
+        """
+        return self._store.card
+
+    @card.setter
+    def card(self, values: dict[str, Any]) -> None:
+        self._store.card = dict(values)
+        self._store.range_checked = False  # other weights may expect another range
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Writes the model to a `.keras` file, as Keras does.
+
+        Raises:
+          ValueError: A file name that ends in `.h5`: Keras' legacy format cannot name a model of another class, so that
+            nothing reads it back.
+        """
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(
+                "A zoo.Model is saved as a .keras file: nothing could read it from Keras' legacy .h5 format. "
+                f"Received: {str(filepath)!r}. Write model.save('NAME.keras'), model.save_weights('NAME.weights.h5') "
+                "for the variables alone, or zoo.weights.save(model, 'NAME.h5') for keras.applications' own layout."
+            )
+        keras.Model.save(self, filepath, *args, **kwargs)
+
+    @property
+    def _default_save_signature(self) -> Any:
+        """What `tf.saved_model.save` makes `serving_default` of: a call in inference, on the inputs built for."""
+        self._need_built()
+
+        @tf.function(input_signature=(named_specs(self._store.input_specs),), autograph=False)
+        def serving_default(inputs: Any) -> Any:
+            return self(inputs, training=False)
+
+        return serving_default
+
+    def export(self, filepath: Any, *args: Any, input_signature: Any = None, **kwargs: Any) -> Any:
+        """Writes a SavedModel (or another of Keras' formats) for inference; the inputs are those the model was
+        built for.
+        """
+        if input_signature is None:
+            self._need_built()
+            specs = named_specs(self._store.input_specs)
+            input_signature = [
+                tf.nest.map_structure(lambda s: keras.InputSpec(dtype=s.dtype.name, shape=s.shape, name=s.name), specs)
+            ]
+        return keras.Model.export(self, filepath, *args, input_signature=input_signature, **kwargs)
+
+    def load_weights(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Reads the variables from a `.weights.h5`, `.keras` or `.weights.json` file, as Keras does; the file is read
+        in a child process, and may be anybody's.
+
+        Raises:
+          OSError: The file is not there, or cannot be read.
+          ValueError: It is damaged, or its variables are others than the model's; the message names it.
+        """
+        if not str(filepath).endswith((".h5", ".hdf5", ".keras", ".weights.json")):
+            keras.Model.load_weights(self, filepath, *args, **kwargs)  # refuses it, or reads another format
+            return
+        with reading(filepath, "weights of this model"), clean_copy(filepath) as copy:
+            keras.Model.load_weights(self, copy, *args, **kwargs)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Writes the variables outside any scope by name."""
+        save_named(self, store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Reads the variables outside any scope by name."""
+        load_named(self, store, "")
+
+    # ---- freezing ----------------------------------------------------------------------------------------------------
+
+    def freeze(self, *patterns: str) -> list[str]:
+        """Freezes the scopes that match, and all scopes inside them: not trained, batch norm on moving statistics.
+
+        Works at any time, also after `compile`.
+
+        Args:
+          *patterns: Globs on full or relative scope names: `"conv*"`, `"Mixed_5?"`, `"*"`.
+
+        Returns:
+          Full names of the scopes that matched.
+
+        Raises:
+          ValueError: A pattern matches nothing.
+        """
+        return self._set_trainable(patterns, False)
+
+    def unfreeze(self, *patterns: str) -> list[str]:
+        """Undoes `freeze` for the scopes that match; arguments and result are `freeze`'s."""
+        return self._set_trainable(patterns, True)
+
+    def _set_trainable(self, patterns: tuple[str, ...], trainable: bool) -> list[str]:
+        names = self.scope_names
+        root = root_of(self.variable_names)
+        matched: dict[str, None] = {}
+        for pattern in patterns:
+            hits = [
+                n
+                for n in names
+                if fnmatch.fnmatchcase(n, pattern) or fnmatch.fnmatchcase(n.removeprefix(root), pattern)
+            ]
+            if not hits:
+                relative = [n.removeprefix(root) for n in names]
+                nearest = difflib.get_close_matches(pattern, relative, 5, 0.3) or relative[:8]
+                raise ValueError(
+                    f"Each pattern must match a scope. {pattern!r} matches none of {len(names)}. Nearest: {nearest}."
+                )
+            matched.update(dict.fromkeys(hits))
+        for name in matched:
+            self._store.scopes[name].trainable = trainable
+        self.retrace()  # a Keras layer of the network does not do so by itself
+        return list(matched)
+
+    def retrace(self) -> None:
+        """Drops compiled functions, so that `fit` and `predict` see which scopes are frozen now."""
+        self._store.functions.clear()
+        self.train_function = self.test_function = self.predict_function = None
+        optimizer = getattr(self, "optimizer", None)
+        if optimizer is not None and optimizer.built:
+            self.optimizer = optimizer_for(optimizer, self.trainable_variables)
+
+    # ---- looking up --------------------------------------------------------------------------------------------------
 
     @property
     def variable_names(self) -> list[str]:
         """The full TF1 names of all variables, in order of creation: the names in checkpoints."""
         self._need_built()
-        return list(self.book.weights)
+        return list(self._store.weights)
 
     def variable(self, name: str) -> keras.Variable:
         """Returns the variable of that full name, or name relative to the network's root scope (`conv1/weights`)."""
         self._need_built()
-        return self.book.weights[find_name(name, self.book.weights, "variable")]
+        return self._store.weights[find_name(name, self._store.weights, "variable")]
 
     @property
     def scope_names(self) -> list[str]:
         """The full names of all variable scopes, in order of creation."""
         self._need_built()
-        return list(self.book.scopes)
+        return list(self._store.scopes)
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> keras.layers.Layer:
         """Returns the sublayer of a variable scope, by full or relative name, or by index in order of creation."""
@@ -374,8 +554,8 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         if name is None:
             if index is None:
                 raise ValueError("get_layer needs a name or an index. Received: neither.")
-            return list(self.book.scopes.values())[index]
-        return self.book.scopes[find_name(name, self.book.scopes, "variable scope")]
+            return list(self._store.scopes.values())[index]
+        return self._store.scopes[find_name(name, self._store.scopes, "variable scope")]
 
     def end_points(self, inputs: Any, training: bool = False) -> dict[str, Any]:
         """Runs the network and returns its end points: name -> tensor."""
@@ -386,7 +566,7 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """Returns the variables in a collection, and, given inputs, what one run of the network adds to it."""
         self._need_built()
         added = [] if inputs is None else self._run(self._ready(inputs), False)[2].collections.get(name, [])
-        return [*self.variables_in(name), *added]
+        return [*self._store.variables_in(name), *added]
 
     def _ready(self, inputs: Any) -> Any:
         check_dense(inputs, self.name)
@@ -413,32 +593,3 @@ class Model(FreezingMixin, SavingMixin, BottleneckMixin, keras.Model):
         """
         self._need_built()
         print_fn(summary_text(self, line_length))
-
-
-def _check_tensorflow() -> None:
-    """Says what of TensorFlow 2 was switched off, without which a Keras 3 model is built and then fails in `fit`."""
-    off = [] if isinstance(tf.TensorShape([1])[0], int) else ["its tensor shapes (disable_v2_tensorshape)"]
-    with tf.init_scope():
-        eager = tf.executing_eagerly()
-    if not eager:  # inside a TF1 graph, or everywhere: a new thread tells
-        with ThreadPoolExecutor(1) as thread:
-            off += [] if thread.submit(tf.executing_eagerly).result() else ["eager execution (disable_eager_execution)"]
-    if off:
-        raise RuntimeError(
-            "A Keras 3 model needs TensorFlow 2's behaviour. This program has switched off "
-            f"{' and '.join(off)}; tf.compat.v1.disable_v2_behavior() does both. Remove that call, or call the network "
-            "function itself in the graph: zoo.lenet5(images), where `images` is a tensor."
-        )
-
-
-@contextlib.contextmanager
-def _real_variables() -> Iterator[None]:
-    """Leaves Keras' stateless scope, in which `fit` and functional models first call a model and variables stay
-    empty.
-    """
-    scope = global_state.get_global_attribute("stateless_scope")
-    global_state.set_global_attribute("stateless_scope", None)
-    try:
-        yield
-    finally:
-        global_state.set_global_attribute("stateless_scope", scope)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +20,7 @@ from zoo.scoping.frames import (
     _root_getter,
     caller,
     check_match,
+    collections_of,
     get_variable_scope,
     in_frame,
 )
@@ -273,13 +274,6 @@ class variable_store:  # noqa: N801 - used like a function
     def next_seed(self) -> tf.Tensor:
         """A new int32[2] seed."""
         return self._generator.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
-
-
-def collections_of(named: Sequence[str] | None, trainable: bool) -> list[str]:
-    """The collections that TF1 puts a variable into: those named or the global ones, and the trainable ones."""
-    keys = tf.compat.v1.GraphKeys
-    wanted = list(named or (keys.GLOBAL_VARIABLES,))
-    return [*wanted, keys.TRAINABLE_VARIABLES] if trainable and keys.TRAINABLE_VARIABLES not in wanted else wanted
 
 
 def add_to_collection(name: str, value: Any) -> None:

@@ -45,7 +45,7 @@ class Trunk:
     @property
     def end_points(self) -> list[str]:
         """The end points that can be pooled, in the order of the network."""
-        specs = self.model.book.end_point_specs
+        specs = self.model.end_point_specs
         return [
             name for name, spec in specs.items() if getattr(spec, "shape", None) is not None and spec.shape.rank == 4
         ]
@@ -64,7 +64,7 @@ class Trunk:
 
     def width(self, end_point: str) -> int:
         """Returns the number of channels of an end point."""
-        return int(self.model.book.end_point_specs[end_point].shape[-1])
+        return int(self.model.end_point_specs[end_point].shape[-1])
 
     def offered(self) -> tuple[str, ...]:
         """Returns the end points that ``auto`` chooses among: those its `NetSpec` names, or four in the later half."""

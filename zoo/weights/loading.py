@@ -151,7 +151,7 @@ def load(
         variables[name].assign(np.asarray(values[name]).astype(_dtype(variables[name]), copy=False))
     report = Report(file.path, f"{file.format}, {file.family}", loaded, skipped, missing, unexpected, notes, card)
     if hasattr(model, "network"):
-        specs = model.book.input_specs
+        specs = model.input_specs
         size = specs.shape.as_list()[1:] if hasattr(specs, "shape") else None
         model.card = card.complete(Card.from_dict(model.card).preprocessing, size)
     for note in notes:

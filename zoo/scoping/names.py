@@ -1,4 +1,4 @@
-"""Which functions a saved model may name: those registered here, and no others."""
+"""What names mean: the functions that a saved model may name, and variables and scopes by full or relative name."""
 
 from __future__ import annotations
 
@@ -91,3 +91,31 @@ def check_options(function: Callable[..., Any], options: Iterable[str]) -> None:
         if option not in known:
             nearest = difflib.get_close_matches(option, known, 3, 0.4) or known
             raise TypeError(f"{getattr(function, '__name__', function)} has no option {option!r}. Nearest: {nearest}.")
+
+
+def root_of(names: Iterable[str]) -> str:
+    """Returns the first part that all the names share, with its slash; empty if they share none."""
+    firsts = {name.split("/", 1)[0] for name in names}
+    return f"{firsts.pop()}/" if len(firsts) == 1 else ""
+
+
+def find_name(name: str, names: Iterable[str], kind: str) -> str:
+    """Returns the full name that `name` means: itself, or relative to the network's root scope.
+
+    Args:
+      name: Full name (`LeNet5/conv1/weights`) or relative name (`conv1/weights`).
+      names: The full names there are.
+      kind: What they name, for the message.
+
+    Raises:
+      ValueError: No such name, with the nearest ones; or it means two things.
+    """
+    known = list(names)
+    found = [full for full in dict.fromkeys((name, root_of(known) + name)) if full in known]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(f"{name!r} means more than one {kind}: {found}. Give the full name.")
+    candidates = dict.fromkeys([*known, *(n.split("/", 1)[-1] for n in known)])
+    nearest = difflib.get_close_matches(name, candidates, 5, 0.5)
+    raise ValueError(f"There is no {kind} {name!r}. Nearest: {nearest or known[:8]}.")

@@ -1,0 +1,155 @@
+"""Every private API of TensorFlow and Keras that zoo uses, each with why: nobody else in zoo/ names one (a test looks).
+
+``zoo/slim.py`` is excepted, whose job is to repair other people's code. Tried with TensorFlow 2.18 and 2.21 and Keras
+3.12 and 3.15, the ends of what pyproject.toml allows (``make test-lowest`` and ``make test-newest``). When a release
+moves one of these, this file is the one to change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.utils.naming import to_snake_case
+
+# ---- TensorFlow ----------------------------------------------------------------------------------------------------
+
+# A graph for a trace that is thrown away: `tf.Graph` is none of `tf.function`'s, in which variables are captured.
+FuncGraph = tf.__internal__.FuncGraph
+
+
+def watched_variables(graph: Any) -> list[Any]:
+    """The variables that a trace has read: `FuncGraph.variables` leaves out those that are not trainable."""
+    return list(graph._watched_variables)
+
+
+def whole_variable(variable: Any) -> Any:
+    """The variable that all devices share, of which this may be one device's part; a part does not say it publicly."""
+    whole = getattr(variable, "_distributed_container", None)
+    return variable if whole is None or whole() is None else whole()
+
+
+def forbid_reuse(scope: tf.compat.v1.VariableScope) -> None:
+    """Undoes the AUTO_REUSE that TensorFlow forces on each variable scope in eager mode; `reuse` cannot be set."""
+    scope._reuse = False
+
+
+def forget_counted_scopes() -> None:
+    """Starts the counters of `default_name` again, which are kept in a collection of the graph without a name."""
+    tf.compat.v1.get_collection_ref(("__varscope",))[0].variable_scopes_count.clear()
+
+
+@functools.cache
+def hook_legacy_layers(regularize: Callable[[Any], bool]) -> None:
+    """Lets regularizers of TensorFlow's legacy layers be heard of: those layers, on which tf_slim stands, tell nobody.
+
+    Called when foreign code first asks for a variable: the layers' module is loaded then, if it is used at all.
+
+    Args:
+      regularize: takes the regularizer of the variable just made, and says whether it is seen to.
+    """
+    module = sys.modules.get("tensorflow.python.keras.engine.base_layer")
+    if module is None:
+        return
+    original = module.Layer._handle_weight_regularization
+
+    @functools.wraps(original)
+    def handle(layer: Any, name: str, variable: Any, regularizer: Any) -> None:
+        if not regularize(regularizer):
+            original(layer, name, variable, regularizer)
+
+    module.Layer._handle_weight_regularization = handle
+
+
+# ---- Keras ---------------------------------------------------------------------------------------------------------
+
+
+def keras_global(name: str) -> Any:
+    """One of Keras' global attributes: its stack of open name scopes is how a call of a layer is noticed."""
+    return global_state.get_global_attribute(name)
+
+
+@contextlib.contextmanager
+def keras_globals(**values: Any) -> Iterator[None]:
+    """Sets some of Keras' global attributes for a while (None takes one away)."""
+    before = {name: global_state.get_global_attribute(name) for name in values}
+    for name, value in values.items():
+        global_state.set_global_attribute(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            global_state.set_global_attribute(name, value)
+
+
+def tf_variable(variable: keras.Variable) -> Any:
+    """The `tf.Variable` of a Keras variable: `value` is a cast copy inside another layer's autocast scope."""
+    return variable._value
+
+
+def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """The variables of a layer without those of its sublayers, which the public lists hold too."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def track_variable(layer: keras.layers.Layer, variable: keras.Variable) -> None:
+    """Makes a variable that is there already a layer's: `add_weight` makes a new one."""
+    layer._track_variable(variable)
+
+
+def layers_inside(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """The layer and all its sublayers: public for models only."""
+    return layer._flatten_layers()
+
+
+def optimizer_for(optimizer: Any, variables: list[Any]) -> Any:
+    """The optimizer, or a copy for these variables if it was built for fewer, with the state it had for those it knew.
+
+    Its variables are its state; what it was built for it does not say publicly.
+    """
+    if {id(v) for v in variables} <= {id(v) for v in optimizer._trainable_variables}:
+        return optimizer
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    fresh = type(inner).from_config(inner.get_config())
+    union = [
+        *inner._trainable_variables,
+        *(v for v in variables if all(v is not k for k in inner._trainable_variables)),
+    ]
+    with tf.init_scope():
+        fresh.build(union)
+    old = {v.path: v for v in inner.variables}
+    for variable in fresh.variables:
+        if variable.path in old and variable.shape == old[variable.path].shape:
+            variable.assign(old[variable.path])
+    if inner is optimizer:
+        return fresh
+    optimizer.inner_optimizer = fresh
+    return optimizer
+
+
+def usual_name(layer: keras.layers.Layer) -> str:
+    """The name that Keras gives to layers of that class, before it numbers them by order of creation."""
+    return to_snake_case(type(layer).__name__)
+
+
+def check_tensorflow() -> None:
+    """Says what of TensorFlow 2 was switched off, without which a Keras 3 model is built and then fails in `fit`."""
+    off = [] if isinstance(tf.TensorShape([1])[0], int) else ["its tensor shapes (disable_v2_tensorshape)"]
+    with tf.init_scope():
+        eager = tf.executing_eagerly()
+    if not eager:  # inside a TF1 graph, or everywhere: a new thread tells
+        with ThreadPoolExecutor(1) as thread:
+            off += [] if thread.submit(tf.executing_eagerly).result() else ["eager execution (disable_eager_execution)"]
+    if off:
+        raise RuntimeError(
+            "A Keras 3 model needs TensorFlow 2's behaviour. This program has switched off "
+            f"{' and '.join(off)}; tf.compat.v1.disable_v2_behavior() does both. Remove that call, or call the network "
+            "function itself in the graph: zoo.lenet5(images), where `images` is a tensor."
+        )
