@@ -1,4 +1,4 @@
-# make demo | test | lint | types | wheel | test-lowest | test-newest. The first run makes .venv; later runs reuse it.
+# make demo | test | lint | types | index | wheel | test-lowest | test-newest. The first run makes .venv; later runs reuse it.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -8,7 +8,7 @@ READY = $(VENV)/.ready
 OLDEST_PYTHON ?= python3.10
 NEWEST_PYTHON ?= python3.13
 
-.PHONY: demo test test-slow test-lowest test-newest wheel lint types clean
+.PHONY: demo test test-slow test-lowest test-newest wheel lint types index clean
 
 demo: $(READY)
 	rm -rf runs/demo
@@ -42,6 +42,10 @@ wheel: $(READY)
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check build/wheel/*.whl
 	cd build/there && ../empty/bin/zoo --help >/dev/null && ../empty/bin/zoo list && \
 	  ../empty/bin/python -I $(CURDIR)/.ci/wheel.py
+
+# What zoo list says without importing the networks; after one was added or changed.
+index: $(READY)
+	$(BIN)/python -c 'from zoo.registry import write_index; write_index()'
 
 lint: $(READY)
 	$(BIN)/ruff check .

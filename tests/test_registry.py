@@ -1,11 +1,15 @@
 """The registry: from names and options to models, and errors that name what was meant."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import zoo
-from zoo.registry import Net, NetSpec, get_net, register_net
+from zoo.registry import Net, get_net, index, made_index, register_net
+from zoo.scoping import NetSpec
 
 
 def tiny(inputs, width=2, *, is_training=False, scope="Tiny", offset=0.0):
@@ -72,7 +76,7 @@ def test_a_symbolic_keras_input_is_told_to_use_the_model(net):
 def test_list_and_get(net, monkeypatch):
     for name in ("tiny100", "tiny9", "other"):
         register_net(NetSpec(name=name, paper="none", input_size=(3,), num_classes=2))(tiny)
-    monkeypatch.setattr("zoo.registry._import_nets", lambda: None)
+    monkeypatch.setattr("zoo.registry.index", dict)
     assert zoo.list_nets("tiny*") == ["tiny9", "tiny100", "tiny-net"]
     assert zoo.list_nets("nothing*") == []
     assert get_net("tiny9").spec.name == "tiny9"
@@ -89,6 +93,16 @@ def test_a_name_belongs_to_one_function(net):
     register_net(NetSpec(name="tiny-net", paper="none", input_size=(3,), num_classes=2))(tiny)
     with pytest.raises(ValueError, match=r"'tiny-net' is .*tiny already"):
         register_net(NetSpec(name="tiny-net", paper="none", input_size=(3,), num_classes=2))(other)
+
+
+def test_the_index_says_what_is_registered():
+    assert index() == made_index()  # `make index` writes it anew
+
+
+def test_making_one_network_imports_its_module_only():
+    text = "import sys, zoo; zoo.create('lenet5'); print([m for m in sys.modules if m.startswith('zoo.nets.')])"
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert said.stdout.strip().endswith("['zoo.nets.lenet5']")
 
 
 def test_lenet5_is_listed_and_public():

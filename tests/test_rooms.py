@@ -1,6 +1,7 @@
-"""The house's order: a room imports only from rooms above it, and nothing imports the command line."""
+"""The house's order: rooms import downwards only and have no circles inside, and nothing imports the command line."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,28 +17,52 @@ def room_of(path: Path) -> str:
     return path.relative_to(ZOO).parts[0].removesuffix(".py")
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """Rooms that a file imports, at its top or inside functions."""
-    rooms = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def module_of(path: Path) -> str:
+    return ".".join(("zoo", *path.relative_to(ZOO).with_suffix("").parts)).removesuffix(".__init__")
+
+
+FILES = sorted(ZOO.rglob("*.py"))
+MODULES = {module_of(path): path for path in FILES}
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ZOO)))
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of zoo that a file imports, at its top or inside functions; imports for type checkers alone are none."""
+    found, tree = set(), ast.parse(path.read_text())
+    for_types = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+    skipped = {id(inner) for n in for_types for child in n.body for inner in ast.walk(child)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
         if isinstance(node, ast.Import):
-            rooms |= {a.name.split(".")[1] for a in node.names if a.name.startswith("zoo.")}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "zoo":
-            parts = node.module.split(".")
-            rooms |= {parts[1]} if len(parts) > 1 else {a.name for a in node.names}
-    return rooms & set(ORDER)
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else node.module)
+    return {name for name in found if name.split(".")[0] == "zoo" and name != module_of(path)}
 
 
-@pytest.mark.parametrize("path", sorted(ZOO.rglob("*.py")), ids=lambda p: str(p.relative_to(ZOO)))
+@every_file
 def test_a_room_imports_only_from_rooms_above(path):
     room = room_of(path)
     if room == "__init__":
         return
     assert room in ORDER, f"{room} is a new room: give it its place in the order"
-    below = {r for r in imported_rooms(path) if ORDER.index(r) > ORDER.index(room)}
+    rooms = {name.split(".")[1] for name in imported(path) if "." in name} & set(ORDER)
+    below = {r for r in rooms if ORDER.index(r) > ORDER.index(room)}
     assert not below, f"{path.relative_to(ZOO)} imports {below}, which stand below {room}"
 
 
-@pytest.mark.parametrize("path", sorted(ZOO.rglob("*.py")), ids=lambda p: str(p.relative_to(ZOO)))
+@pytest.mark.parametrize("room", ORDER)
+def test_no_circle_inside_a_room(room):
+    inside = {module_of(p): imported(p) for p in FILES if room_of(p) == room}
+    try:
+        TopologicalSorter({m: needs & inside.keys() for m, needs in inside.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
+@every_file
 def test_a_file_holds_one_idea(path):
     assert len(path.read_text().splitlines()) <= 600

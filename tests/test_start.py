@@ -11,12 +11,27 @@ HEAVY = ("tensorflow", "keras", "sklearn", "matplotlib", "numpy")
 
 
 @pytest.mark.parametrize(
-    "start", ["import zoo", "from zoo.cli import main\ntry:\n  main(['--help'])\nexcept SystemExit: pass"]
+    "start",
+    [
+        "import zoo",
+        "import zoo; assert 'lenet5' in zoo.list_nets()",
+        "from zoo.cli import main\ntry:\n  main(['--help'])\nexcept SystemExit: pass",
+    ],
 )
 def test_start_without_tensorflow(start):
     check = f"{start}\nimport sys\nprint('LOADED', [m for m in {HEAVY} if m in sys.modules])"
     said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert said.stdout.strip().endswith("LOADED []")
+
+
+def test_the_list_of_networks_does_without_tensorflow():
+    check = (
+        "import sys\nfrom zoo.cli import main\ntry:\n  main(['list'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('tensorflow', 'keras') if m in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert any("61,706" in line for line in said)
+    assert said[-1] == "[]"
 
 
 def test_every_public_name_loads():

@@ -1,21 +1,30 @@
 """The list of networks: what each is, how it is found by name, and how it becomes a model.
 
+An index says which module has which network, so that listing them imports no TensorFlow, and making one imports only
+its own module.
+
 ``@register_net(NetSpec(...))`` turns a scoped function into a ``Net``. Called without a tensor a ``Net`` builds the
 Keras model; called with one it is the scoped function, applied where it stands, so that networks compose.
 """
 
+from __future__ import annotations
+
 import difflib
 import fnmatch
+import functools
 import inspect
+import json
 import numbers
 import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
-from zoo.scoping import Model, NetSpec, describe, register_function
+if TYPE_CHECKING:
+    from zoo.scoping import Model, NetSpec
 
 Network: TypeAlias = Callable[..., Any]
 
@@ -44,6 +53,8 @@ class Net:
     """
 
     def __init__(self, network: Network, spec: NetSpec) -> None:
+        from zoo.scoping import describe
+
         self.network = network
         self.spec = replace(spec, builder=self)
         describe(network, self.spec)
@@ -151,6 +162,7 @@ class Net:
 
 
 _NETS: dict[str, Net] = {}
+_INDEX = Path(__file__).with_name("nets") / "index.json"
 
 
 def register_net(spec: NetSpec) -> Callable[[Network], Net]:
@@ -165,6 +177,7 @@ def register_net(spec: NetSpec) -> Callable[[Network], Net]:
     Raises:
         ValueError: The name is taken by another function.
     """
+    from zoo.scoping import register_function
 
     def decorate(network: Network) -> Net:
         taken = _NETS.get(spec.name)
@@ -180,7 +193,7 @@ def register_net(spec: NetSpec) -> Callable[[Network], Net]:
 
 
 def list_nets(pattern: str = "*") -> list[str]:
-    """Returns the names of the registered networks that match, in natural order.
+    """Returns the names of the registered networks that match, in natural order; imports none of them.
 
     Args:
         pattern: A glob such as ``"dense*"``; every network by default.
@@ -188,13 +201,11 @@ def list_nets(pattern: str = "*") -> list[str]:
     Returns:
         The names, so ordered that ``densenet40`` comes before ``densenet121``. Empty when none matches.
     """
-    _import_nets()
-    digits_as_numbers = lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]  # noqa: E731
-    return sorted(fnmatch.filter(_NETS, pattern), key=digits_as_numbers)
+    return sorted(fnmatch.filter({*index(), *_NETS}, pattern), key=_digits_as_numbers)
 
 
 def get_net(name: str) -> Net:
-    """Returns the registered ``Net`` of this name.
+    """Returns the registered ``Net`` of this name; imports its module.
 
     Args:
         name: A name from ``list_nets()``.
@@ -205,11 +216,44 @@ def get_net(name: str) -> Net:
     Raises:
         ValueError: No network has this name; the message lists the nearest.
     """
+    if name not in _NETS and name in index():
+        import_module(index()[name]["module"])
     if name not in _NETS:
-        _import_nets()
-    if name not in _NETS:
-        raise ValueError(_unknown("There is no network", name, _NETS, "there are"))
+        raise ValueError(_unknown("There is no network", name, {**index(), **_NETS}, "there are"))
     return _NETS[name]
+
+
+@functools.cache
+def index() -> dict[str, dict[str, Any]]:
+    """Returns what ``zoo list`` says of zoo's own networks, by name: ``module`` and some of the spec."""
+    return dict(json.loads(_INDEX.read_text()))
+
+
+def made_index() -> dict[str, dict[str, Any]]:
+    """Imports every module of ``zoo.nets`` and returns what the index has to say of them."""
+    nets = import_module("zoo.nets")
+    for module in pkgutil.iter_modules(nets.__path__, "zoo.nets."):
+        import_module(module.name)
+    own = {name: net for name, net in _NETS.items() if net.network.__module__.startswith("zoo.nets.")}
+    return {
+        name: {
+            "module": own[name].network.__module__,
+            "input_size": list(own[name].spec.input_size),
+            **{key: getattr(own[name].spec, key) for key in ("num_classes", "task", "data", "gmacs", "paper")},
+            "published_params": dict(own[name].spec.published_params),
+        }
+        for name in sorted(own, key=_digits_as_numbers)
+    }
+
+
+def write_index() -> None:
+    """Writes the index anew, after a network of zoo's own was added or changed (``make index``)."""
+    _INDEX.write_text(json.dumps(made_index(), indent=1) + "\n")
+
+
+def _digits_as_numbers(name: str) -> list[Any]:
+    """``densenet40`` before ``densenet121``."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def create(name: str, **options: Any) -> Model:
@@ -226,12 +270,6 @@ def create(name: str, **options: Any) -> Model:
         ValueError: No network has this name, or the network lacks one of the options.
     """
     return get_net(name)._build(**options)
-
-
-def _import_nets() -> None:
-    nets = import_module("zoo.nets")
-    for module in pkgutil.iter_modules(nets.__path__, "zoo.nets."):
-        import_module(module.name)
 
 
 _PLAIN: dict[str, tuple[Any, str]] = {

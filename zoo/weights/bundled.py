@@ -16,7 +16,6 @@ import safetensors.numpy
 
 import zoo
 from zoo.files import read_json, write_whole
-from zoo.scoping import parts_of
 
 if TYPE_CHECKING:
     from zoo.scoping import Model
@@ -78,6 +77,8 @@ def load(model: "Model", net: str, name: str) -> None:
             "Install scoped-zoo again."
         )
     _check_options(model, about["options"], f"{net} weights {name!r}")
+    from zoo.scoping import parts_of  # imports TensorFlow, which names of weights do without
+
     parts, mine = parts_of(model), set(model.variable_names)
     values = safetensors.numpy.load(content)
     values = {key: value for key, value in values.items() if key in mine or parts.part_of(key) == "trunk"}
