@@ -9,11 +9,12 @@ from zoo.training.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from zoo.training.loop import History, InterruptedRunError, NonFiniteLossError
+from zoo.training.loop import History, InterruptedRunError
 from zoo.training.losses import TaskLoss, softmax_cross_entropy
 from zoo.training.lr_finder import RangeTest, find_learning_rate
 from zoo.training.memory import MemoryEstimate, estimate_inference, estimate_memory
 from zoo.training.optimizers import OPTIMIZERS, make_optimizer
+from zoo.training.run_warnings import NonFiniteLossError
 from zoo.training.schedules import SCHEDULES, WarmUp, make_schedule
 from zoo.training.settings import RunOptions
 from zoo.training.state import ConfigChangedError

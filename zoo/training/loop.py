@@ -1,4 +1,4 @@
-"""The loop of one run: steps, validation, checkpoints, and what they must remember; what ends it, what it warns of."""
+"""The loop of one run: steps, validation, checkpoints, and what they must remember; what ends it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.layers.moments import decay_of
+from zoo.parallel.strategies import is_chief, is_multi_worker
 from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed
-from zoo.training.multi_worker import Agreement, FollowerFolder
-from zoo.training.progress import Progress, describe
+from zoo.training.progress import Progress, describe, duration
+from zoo.training.run_warnings import (
+    NonFiniteLossError,
+    warn_of_large_batch,
+    warn_of_short_run,
+    warn_of_what_never_comes,
+    word_not_finite,
+)
 from zoo.training.runfolder import RunFolder
-from zoo.training.schedules import WarmUp
 from zoo.training.settings import RunOptions
 from zoo.training.state import (
     assign,
@@ -33,18 +38,15 @@ from zoo.training.state import (
     restore_random_state,
     variables_of,
 )
-from zoo.training.step import GRADIENT, RATE, REGULARIZATION, TASK, StepResult
+from zoo.training.step import RATE, REGULARIZATION, TASK, StepResult
 from zoo.weights.saving import card_of
 
 if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
 _log = logging.getLogger("zoo")
+_ASKED_EVERY = 8  # steps between two questions to all workers, each of which costs a collective operation
 _LARGER = ("acc", "auc", "precision", "recall", "f1", "top", "iou", "r2")
-
-
-class NonFiniteLossError(ArithmeticError):
-    """The loss or its gradient became NaN or Inf; says step, learning rate, examples and the last good checkpoint."""
 
 
 class InterruptedRunError(SystemExit):
@@ -193,6 +195,29 @@ class Interrupts:
         self._before = {}
 
 
+class Agreement:
+    """Answers that must be the same in all workers of a run, or some would wait for the others for ever.
+
+    Where one process does all, its own answer counts at once. One worker of a run `writes` its files.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self.together = is_multi_worker(strategy)
+        self.writes = not self.together or is_chief()
+        self._strategy = strategy
+        self._summed = tf.function(self._sum)
+
+    def any(self, flag: bool, step: int) -> bool:
+        """Says whether any worker says yes; asked now and then only."""
+        if not self.together:
+            return flag
+        return step % _ASKED_EVERY == 0 and float(self._summed(tf.constant(float(flag)))) > 0
+
+    def _sum(self, flag: tf.Tensor) -> tf.Tensor:
+        parts = self._strategy.run(tf.identity, args=(flag,))
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, parts, axis=None)
+
+
 class Loop:
     """One run of a built trainer with its training data, and with validation batches or None."""
 
@@ -213,8 +238,14 @@ class Loop:
         self._best_weights: dict[str, np.ndarray] | None = None
         feed.go_to(*trainer.position)
         self.agreement = Agreement(trainer.strategy)
-        self.folder = RunFolder(self) if self.agreement.writes else FollowerFolder(self)
+        self.folder = RunFolder(
+            run, self._config(), smaller_is_better=self.monitor.smaller_is_better, writes=self.agreement.writes
+        )
+        self.look_every, self.profile_edges = self.folder.look_every, self.folder.profile_edges
+        self.marks = [n for n in (run.log_every, run.validate_every, run.checkpoint_steps, self.look_every) if n]
         self.callbacks = keras.callbacks.CallbackList(list(run.callbacks), add_history=False, add_progbar=False)
+        self.before_step: list[Callable[[int], None]] = []  # called with the number of steps done
+        self.after_step: list[Callable[[int], None]] = []
 
     @property
     def total(self) -> int | None:
@@ -227,17 +258,18 @@ class Loop:
         """Runs to the end; see `Trainer.fit`."""
         self._attach_callbacks()
         try:
-            lines = self.folder.open()
+            story = self._take_up()
+            self.lines = self.folder.begin(self.step, self.engine, self.feed.element_spec)
             show = self.options.progress if self.agreement.writes else "none"
             with Interrupts() as interrupts, Progress(self.step, self.total, show=show) as progress:
                 self.interrupts, self.progress = interrupts, progress
-                self.folder.announce(progress)
+                if story:
+                    progress.say(story)
+                self._hook()
                 self.callbacks.on_train_begin()
                 first = self.step
-                if self.folder.complete:
-                    self.has_ended()
-                else:
-                    self._loop(lines)
+                if not self.folder.complete:
+                    self._loop()
                     self._finish()
                 self._take_best()
         finally:
@@ -246,15 +278,47 @@ class Loop:
         self.callbacks.on_train_end(self.results)
         end = (self.monitor.best_step if self.options.restore_best else None) or self.step
         segments = [one for one in self.folder.segments if not one["from_step"] or one["from_step"] < end]
-        return History(
-            lines,
-            self.monitor.best_step,
-            self.monitor.best,
-            self.stopped,
-            self.step,
-            first_step=first,
-            segments=segments,
-        )
+        best = (self.monitor.best_step, self.monitor.best)
+        return History(self.lines, *best, self.stopped, self.step, first_step=first, segments=segments)
+
+    def _take_up(self) -> str:
+        """Restores the run that the folder holds, if any; returns what to tell the user."""
+        folder, total = self.folder, self.total
+        found = folder.open()
+        if found is None:
+            return f"new run in {folder.path}{f', {total} steps' if total else ''}" if folder.path else ""
+        changes = folder.changes(found)
+        assign(variables_of(self.engine), found.arrays, found.path)
+        self.restore(found.state)
+        ended = self.has_ended()
+        folder.take_up(found, changes, complete=ended and (bool(changes) or self._is_written()))
+        ago = duration(max(0.0, time.time() - found.state["time"]))
+        story = f"{folder.path} holds this run at step {self.step}, saved {ago} ago in {found.path.name}: "
+        if ended:
+            return f"{story}it is complete{', so the changes change nothing' if changes else ''}"
+        epoch, batch, batches = self.feed.epoch, self.feed.batch, self.feed.batches
+        where = f"epoch {epoch + 1}, batch {batch + 1}{f' of {batches}' if batches else ''}"
+        return f"{story}going on at step {self.step + 1} ({where})"
+
+    def _config(self) -> dict[str, Any]:
+        """What is compared at a resume."""
+        feed = self.feed
+        data = {"batches": feed.batches, "examples": feed.stream.examples, "global_batch": feed.global_batch}
+        names = ("validate_every", "monitor", "mode", "patience", "min_delta")
+        validation = {name: getattr(self.options, name) for name in names} if self.tests is not None else {}
+        return {**self.trainer.describe(), "data": data, "validation": validation}
+
+    def _hook(self) -> None:
+        """Notes what is called around steps: only what has something to do, for a step may take a millisecond."""
+        self.before_step += self.folder.before_step()
+        if self.options.callbacks:
+            self.before_step.append(lambda _: self.callbacks.on_train_batch_begin(self.feed.batch))
+            self.after_step.append(lambda _: self._batch_ends())
+        elif self.look_every:
+            self.after_step.append(lambda _: self._drain())
+        if self.progress.show != "none":
+            self.after_step.append(self.progress.step)
+        self.after_step += self.folder.after_step()
 
     def _check_options(self) -> None:
         """Refuses what would be noticed late, before anything is written."""
@@ -268,62 +332,61 @@ class Loop:
 
     # The loop.
 
-    def _loop(self, lines: list[dict[str, Any]]) -> None:
-        self.lines = lines
+    def _loop(self) -> None:
         while True:
             self._boundary()
             if self.has_ended():
                 return
             if self.feed.batch == 0 and not self.epoch_sums.steps:
                 self.callbacks.on_epoch_begin(self.feed.epoch)
-            position = (self.feed.epoch, self.feed.batch)
-            self.folder.profile(self.step)
-            count = self._count()
-            if self.options.callbacks:
-                self.callbacks.on_train_batch_begin(self.feed.batch)
+            epoch, batch, left = self.feed.epoch, self.feed.batch, self.feed.remaining
+            for hook in self.before_step:
+                hook(self.step)
+            count = self._count(left)
             try:
-                result = self._call(count)
+                result = self._call(count, left)
             except StopIteration:
                 self._drain()
                 self.feed.end_epoch()
                 continue
             self._drain()
-            self._pending = (result, *position)
+            self._pending, self._last_batch = (result, epoch, batch), batch + count - 1  # in its epoch
             self.step += count
             self.feed.advance(count)
-            if self.options.callbacks or self.folder.looks_inside:
-                self._drain()
-                self.callbacks.on_train_batch_end(
-                    position[1] + count - 1, {**self.line_sums.means(), **self._metrics()}
-                )
-            self.progress.step(self.step)
-            self.folder.check()
+            for hook in self.after_step:
+                hook(self.step)
             if self.agreement.any(self.interrupts.signum is not None, self.step):
                 self._leave()
 
-    def _call(self, count: int) -> StepResult:
-        if count == 1 and self.folder.summaries.wanted(self.step):
+    def _call(self, count: int, left: int | None) -> StepResult:
+        if self._looks():
             result, seen = self.engine.observe(self.feed.iterator)
-            self.folder.summaries.inside(
-                self.step + 1, seen, dict(zip(self.engine.names, self.engine.variables, strict=True))
-            )
+            if self.folder.writes:
+                variables = dict(zip(self.engine.names, self.engine.variables, strict=True))
+                self.folder.summaries.inside(self.step + 1, seen, variables)
             return result
-        if self.feed.remaining is None:  # a compiled step that meets the end has done half of its work: ask before
+        if left is None:  # a compiled step that meets the end has done half of its work: ask before
             return self.engine.train_on(next(self.feed.iterator))
         return self.engine.train(self.feed.iterator, count)
 
-    def _count(self) -> int:
+    def _looks(self) -> bool:
+        """Whether the next step is one to look into."""
+        return self.look_every is not None and self.step % self.look_every == 0
+
+    def _count(self, left: int | None) -> int:
         """Steps of the next call: up to the next thing that has to happen between two steps."""
-        if self.feed.remaining is None or self.folder.summaries.wanted(self.step):
+        if left is None or self._looks():
             return 1
-        marks = [self.options.log_every, self.options.validate_every, self.options.checkpoint_steps]
-        gaps = [every - self.step % every for every in marks if every]
-        if self.folder.summaries.level == "all":
-            gaps.append(self.folder.summaries.every - self.step % self.folder.summaries.every)
+        gaps = [every - self.step % every for every in self.marks]
         if self.options.steps is not None:
             gaps.append(self.options.steps - self.step)
-        gaps += [edge - self.step for edge in self.folder.profile_edges if edge > self.step]
-        return min(self.trainer.steps_per_call, self.feed.remaining, *gaps)
+        gaps += [edge - self.step for edge in self.profile_edges if edge > self.step]
+        return min(self.trainer.steps_per_call, left, *gaps)
+
+    def _batch_ends(self) -> None:
+        """Tells callbacks what the last call measured."""
+        self._drain()
+        self.callbacks.on_train_batch_end(self._last_batch, {**self.line_sums.means(), **self._metrics()})
 
     def _drain(self) -> None:
         """Takes in the results of the last call; by then the device works on the next one."""
@@ -376,7 +439,7 @@ class Loop:
         if (due or self.last["validation"] == self.step == self.monitor.best_step) and self.last["save"] != self.step:
             self._save()
 
-    def is_written(self) -> bool:
+    def _is_written(self) -> bool:
         """Whether the log line and the validation of this step are in metrics.jsonl."""
         return self.step == self.last["log"] and (self.tests is None or self.step == self.last["validation"])
 
@@ -505,7 +568,8 @@ class Loop:
         """Ends with the weights of the best validation."""
         if not self.options.restore_best or self.monitor.best_step is None:
             return
-        best = self.folder.best_arrays() if self.folder.checkpoints is not None else self._best_weights
+        kept = self.folder.checkpoints is not None
+        best = self.folder.best_arrays(self.monitor.best_step) if kept else self._best_weights
         if best is not None:
             variables = variables_of(self.engine)
             assign(variables, best, "of the best validation", only="model/")
@@ -522,68 +586,3 @@ class Loop:
                 model.optimizer = self.trainer.optimizer
             self.callbacks.set_model(model)
             self.callbacks.set_params({"epochs": self.options.epochs, "steps": self.feed.batches, "verbose": 0})
-
-
-def word_not_finite(feed: Feed, row: np.ndarray, examples: np.ndarray, where: str, epoch: int, batch: int) -> str:
-    """Words a step that is not finite.
-
-    ReLU turns NaN into 0, so that an example with NaN can have a finite loss; then the gradient tells, and the batch's
-    inputs are looked at. `row` is the step's of `StepResult.losses`, `examples` the loss of each, [global batch].
-    """
-    if np.isfinite(row[[TASK, REGULARIZATION]]).all() and not np.isfinite(row[GRADIENT]):
-        found = feed.broken_inputs(epoch, batch)
-        return f"the gradient is not finite at {where}, though the loss is: {found}"
-    kind = "regularization loss" if np.isfinite(row[TASK]) else "loss"
-    which = feed.describe(epoch, batch, examples)
-    bad = ~np.isfinite(examples)
-    if bad.all() or not bad.any():
-        before = feed.broken_inputs(epoch, batch - 1)
-        which += f". The weights may have been bad already; the batch before: {before}"
-    return f"the {kind} is not finite at {where}: {which}"
-
-
-def warn_of_short_run(model: keras.Model, steps: int | None) -> None:
-    """Warns when fresh moving statistics, m = d m + (1 - d) batch, see fewer than 1 / (1 - d) steps.
-
-    Evaluation would then use values near the initial ones, and look random after a training that went well. Frozen
-    parts and statistics that came with weights are left out.
-    """
-    slow = max(_decays_of_fresh_statistics(model), default=0.0)
-    needed = math.ceil(1 / (1 - slow) - 1e-6) if slow < 1 else math.inf
-    if steps is not None and steps < needed:
-        _log.warning(
-            "batch norm keeps %g of its moving statistics a step, so evaluation is right after about %s steps of "
-            "training; this run has %d. Train longer, or lower the decay (batch_norm_decay, or Keras' momentum)",
-            *(slow, f"{needed:,}", steps),
-        )
-
-
-def warn_of_what_never_comes(schedule: Any, profile: tuple[int, int] | None, steps: int | None) -> None:
-    """Warns when the warm-up does not end within the run of so many steps, or the profile ends after it."""
-    if steps is None:
-        return
-    if isinstance(schedule, WarmUp) and schedule.steps >= steps:
-        _log.warning(
-            "the warm-up takes %d steps, but the run has %d: the rate only rises. Shorten it (--warmup-steps)",
-            *(schedule.steps, steps),
-        )
-    if profile is not None and profile[1] > steps:
-        what = "nothing is traced" if profile[0] > steps else "the trace ends early"
-        _log.warning("the profile is of steps %d to %d, but the run has %d: %s", *profile, steps, what)
-
-
-def warn_of_large_batch(batch: int | None, examples: int | None) -> None:
-    """Warns when the data has fewer examples than a batch is to have: every step then sees all of them."""
-    if batch is not None and examples is not None and batch > examples:
-        _log.warning(
-            "a batch is to have %d examples, but the data has %d: every step sees all of them", batch, examples
-        )
-
-
-def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
-    for layer in model._flatten_layers():
-        for variable in layer._non_trainable_variables if layer.trainable else ():
-            keras_own = isinstance(layer, keras.layers.BatchNormalization) and variable is layer.moving_mean
-            decay = layer.momentum if keras_own else decay_of(variable.value)
-            if decay is not None and not np.any(to_numpy(variable)):
-                yield decay

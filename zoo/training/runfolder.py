@@ -6,11 +6,10 @@ import json
 import logging
 import math
 import platform
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import keras
 import numpy as np
@@ -18,13 +17,11 @@ import tensorflow as tf
 
 from zoo import files
 from zoo.files import parse_json, write_whole
-from zoo.training.checkpoints import Checkpoint, Checkpoints, DamagedCheckpointError, read_checkpoint
-from zoo.training.progress import Progress, duration
-from zoo.training.state import ConfigChangedError, assign, config_difference, variables_of
+from zoo.training.checkpoints import Checkpoint, Checkpoints, DamagedCheckpointError, read_checkpoint, view
+from zoo.training.settings import RunOptions
+from zoo.training.state import ConfigChangedError, config_difference, variables_of
+from zoo.training.step import Engine
 from zoo.training.summaries import Summaries
-
-if TYPE_CHECKING:
-    from zoo.training.loop import Loop
 
 _log = logging.getLogger("zoo")
 
@@ -82,130 +79,157 @@ class MetricsLog:
 
 
 class RunFolder:
-    """What a run leaves behind, and takes up again.
+    """What a run leaves behind, and takes up again; it is told what to keep, and hands back what it found.
 
-    Args:
-        loop: the run; its options say the folder, or None for a run that leaves nothing.
+    A run without a folder leaves nothing. Of several workers one `writes`; the others take the run up from the same
+    folder, and take part in reading what that one saves: variables of metrics are summed over the workers by it.
+
+    Attributes:
+        complete: whether the run that is there has nothing left to do.
+        segments: what made its weights, see `zoo.training.History`.
     """
 
-    def __init__(self, loop: Loop) -> None:
-        self.loop, self.options = loop, loop.options
-        run = self.options
-        self.path = Path(run.folder) if run.folder is not None else None
-        where = (self.path or Path()) / "summaries"
-        level = run.summaries if self.path is not None else "none"
-        self.summaries = Summaries(where, level=run.summaries, **run.summary_options)
-        self.summaries.level = level
-        self.checkpoints: Checkpoints | None = None
-        self.log: MetricsLog | None = None
-        self.config = self._config()
-        self.segments: list[dict[str, Any]] = [{"from_step": 0, "changes": [], "recipe": run.recipe}]
+    def __init__(
+        self, options: RunOptions, config: dict[str, Any], *, smaller_is_better: bool, writes: bool = True
+    ) -> None:
+        self.options, self.config, self.writes = options, config, writes
+        self.path = Path(options.folder) if options.folder is not None else None
+        self.summaries = Summaries(
+            (self.path or Path()) / "summaries", level=options.summaries, **options.summary_options
+        )
+        if self.path is None:
+            self.summaries.level = "none"
+        self.segments: list[dict[str, Any]] = [{"from_step": 0, "changes": [], "recipe": options.recipe}]
         self.complete = False
-        self.run_id, self._story = uuid.uuid4().hex[:12], ""
+        self.run_id = uuid.uuid4().hex[:12]
+        self.log = MetricsLog((self.path or Path()) / "metrics.jsonl")
+        self.checkpoints: Checkpoints | None = None
         self._lock: TextIO | None = None
         self._profiling = False
         if self.path is not None:
             self.checkpoints = Checkpoints(
                 self.path,
-                keep=run.keep,
-                keep_every_hours=run.keep_every_hours,
-                smaller_is_better=loop.monitor.smaller_is_better,
-                background=run.background_save,
+                keep=options.keep,
+                keep_every_hours=options.keep_every_hours,
+                smaller_is_better=smaller_is_better,
+                background=options.background_save,
             )
-            self.log = MetricsLog(self.path / "metrics.jsonl")
 
-    def open(self) -> list[dict[str, Any]]:
-        """Starts a run, or restores the one that is there.
-
-        Returns:
-            The lines logged so far.
+    def open(self) -> Checkpoint | None:
+        """Takes the folder, and returns the newest checkpoint of the run that is there; None for a new run.
 
         Raises:
             FileExistsError: a run is there and `resume` is False, or the remains of one that cannot go on.
             BlockingIOError: another process runs there.
-            ConfigChangedError: the run there has another configuration.
             DamagedCheckpointError: no checkpoint can be read.
         """
-        if self.path is None or self.checkpoints is None or self.log is None:
-            return []
+        if self.path is None or self.checkpoints is None:
+            return None
+        if not self.writes:
+            return self.checkpoints.newest() if self.path.is_dir() else None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            busy = f"another process is training in {self.path}; wait for it or choose another folder"
+            self._lock = files.lock(self.path / ".lock", busy)
         except BlockingIOError:
             raise
         except OSError as error:
             raise type(error)(f"run folder {self.path} cannot be written: {error.strerror or error}") from error
         self.checkpoints.remove_unfinished()
         found = self.checkpoints.newest()
-        if found is None:
-            lines: list[dict[str, Any]] = []
-            if self.log.read():
-                raise FileExistsError(
-                    f"{self.path} has a metrics.jsonl but no checkpoint to go on from; choose another folder"
-                )
-            total = self.loop.total
-            self._story = f"new run in {self.path}{f', {total} steps' if total else ''}"
+        if found is None and self.log.read():
+            raise FileExistsError(
+                f"{self.path} has a metrics.jsonl but no checkpoint to go on from; choose another folder"
+            )
+        if found is not None and self.options.resume is False:
+            raise FileExistsError(
+                f"{self.path} holds a run at step {found.state['step']}; resume it or choose another folder"
+            )
+        return found
+
+    def changes(self, found: Checkpoint) -> list[str]:
+        """Returns the settings in which this run differs from the one that is there, a line each; they are accepted.
+
+        Raises:
+            ConfigChangedError: they are not.
+        """
+        changes = config_difference(found.state["config"], self.config)
+        if changes and not self.options.accept_changes:
+            raise ConfigChangedError(self.path, changes)
+        for line in changes:
+            _log.warning("changed: %s", line)
+        return changes
+
+    def take_up(self, found: Checkpoint, changes: list[str], *, complete: bool) -> None:
+        """Goes on with the run that is there; a complete one stays as it is, whatever has changed."""
+        state, recipe = found.state, self.options.recipe
+        self.run_id, self.complete = state["run"], complete
+        self.segments = [dict(one) for one in state.get("segments", [{**self.segments[0], "recipe": None}])]
+        if complete:
+            self.config = state["config"]
+            if not changes:
+                self.segments[-1]["recipe"] = self.segments[-1]["recipe"] or recipe
+        elif changes:
+            if self.segments[-1]["from_step"] == state["step"]:
+                self.segments.pop()  # it made nothing
+            more = changes if self.segments else []
+            self.segments.append({"from_step": state["step"], "changes": more, "recipe": recipe})
+        elif recipe is not None:
+            self.segments[-1]["recipe"] = recipe
+
+    def begin(self, step: int, engine: Engine, element_spec: Any) -> list[dict[str, Any]]:
+        """Opens the files of a run that goes on after `step`, unless it is complete; returns the lines up to there."""
+        if self.path is None or self.checkpoints is None:
+            return []
+        lines = self.log.cut(step) if self.writes else []
+        if self.complete and self.writes:
+            return lines
+        graph = engine.graph(element_spec) if self.look_every and step == 0 else None
+        if self.writes:
+            write_whole(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
+            self.summaries.start(step, self.config)
+            self.summaries.graph(graph)
+            self.checkpoints.prepare(variables_of(engine))
         else:
-            if self.options.resume is False:
-                raise FileExistsError(
-                    f"{self.path} holds a run at step {found.state['step']}; resume it or choose another folder"
-                )
-            self._resume(found)
-            lines = self.log.cut(self.loop.step)
-            if self.complete:
-                return lines
-        write_whole(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
-        self.summaries.start(self.loop.step, self.config)
-        if self.summaries.level == "all" and self.loop.step == 0:
-            self.summaries.graph(self.loop.engine.graph(self.loop.feed.element_spec))
-        self.checkpoints.prepare(variables_of(self.loop.engine))
+            self._read(variables_of(engine))
         return lines
 
-    def announce(self, progress: Progress) -> None:
-        """Tells the user what the folder was found to be."""
-        if self._story:
-            progress.say(self._story)
-
-    def save(self, variables: Mapping[str, Any], state: Mapping[str, Any], *, wait: bool = False) -> None:
-        """Saves a checkpoint, if there is a folder."""
-        if self.checkpoints is not None:
-            versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
-            more = {"config": self.config, "segments": self.segments, "run": self.run_id, "versions": versions}
-            self.checkpoints.save(variables, {**state, **more}, wait=wait)
-            self.summaries.flush()
-
-    def write(self, values: Mapping[str, Any]) -> None:
-        """Appends a line to metrics.jsonl and to the scalars."""
-        if self.log is not None:
-            self.log.write(values)
-        numbers = {name: value for name, value in values.items() if name != "step"}
-        self.summaries.scalars(values["step"], numbers)
-
     @property
-    def looks_inside(self) -> bool:
-        """Whether some steps are looked into for summaries."""
-        return self.summaries.level == "all"
+    def look_every(self) -> int | None:
+        """Steps between two that are looked into for summaries, from the first on; None for never."""
+        return self.summaries.every if self.summaries.level == "all" else None
 
     @property
     def profile_edges(self) -> tuple[int, ...]:
         """Steps done when the profiler starts and stops."""
         return () if self.options.profile is None else (self.options.profile[0] - 1, self.options.profile[1])
 
-    def profile(self, step: int) -> None:
-        """Starts or stops the profiler between two steps."""
-        if self.options.profile is None:
-            return
-        start, stop = self.profile_edges
-        if not self._profiling and start <= step < stop:
-            tf.profiler.experimental.start(str((self.path or Path("profile")) / "summaries"))
-            self._profiling = True
-        elif self._profiling and step >= stop:
-            self._stop_profile()
+    def before_step(self) -> list[Callable[[int], None]]:
+        """Returns what is to be called before steps, with the number of those done."""
+        return [self._profile] if self.options.profile is not None and self.writes else []
 
-    def check(self) -> None:
-        """Raises the error of a background write."""
-        if self.checkpoints is not None:
-            self.checkpoints.check()
+    def after_step(self) -> list[Callable[[int], None]]:
+        """Returns what is to be called after steps, with the number of those done."""
+        return [self._check] if self.checkpoints is not None and self.writes else []
+
+    def save(self, variables: Mapping[str, Any], state: Mapping[str, Any], *, wait: bool = False) -> None:
+        """Saves a checkpoint, if there is a folder."""
+        if self.checkpoints is None:
+            return
+        if not self.writes:
+            self._read(variables)
+            return
+        versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
+        more = {"config": self.config, "segments": self.segments, "run": self.run_id, "versions": versions}
+        self.checkpoints.save(variables, {**state, **more}, wait=wait)
+        self.summaries.flush()
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Appends a line to metrics.jsonl and to the scalars."""
+        if self.checkpoints is None or not self.writes:
+            return
+        self.log.write(values)
+        self.summaries.scalars(values["step"], {name: value for name, value in values.items() if name != "step"})
 
     def wait(self) -> None:
         """Waits for the background write."""
@@ -225,13 +249,11 @@ class RunFolder:
                 self._lock.close()
                 self._lock = None
 
-    def best_arrays(self) -> dict[str, np.ndarray] | None:
-        """Returns the arrays of the best checkpoint; None, with a warning, when it is gone."""
+    def best_arrays(self, step: int) -> dict[str, np.ndarray] | None:
+        """Returns the arrays of the best checkpoint, of that step; None, with a warning, when it is gone."""
         entry = self.checkpoints.best() if self.checkpoints is not None else None
-        if entry is None or entry.step != self.loop.monitor.best_step:
-            _log.warning(
-                "the best checkpoint (step %s) is gone; the model is the last one", self.loop.monitor.best_step
-            )
+        if entry is None or entry.step != step:
+            _log.warning("the best checkpoint (step %s) is gone; the model is the last one", step)
             return None
         try:
             return read_checkpoint(entry.path).arrays
@@ -258,56 +280,28 @@ class RunFolder:
             f"stopped after step {step}; saved {self.path / f'model.ckpt-{step}'}. The same command goes on from there"
         )
 
-    def _resume(self, found: Checkpoint) -> None:
-        state, loop = found.state, self.loop
-        changes = config_difference(state["config"], self.config)
-        if changes and not self.options.accept_changes:
-            raise ConfigChangedError(self.path, changes)
-        for line in changes:
-            _log.warning("changed: %s", line)
-        assign(variables_of(loop.engine), found.arrays, found.path)
-        loop.restore(state)
-        self.run_id = state["run"]
-        ended = loop.has_ended()
-        self.complete = ended and (bool(changes) or loop.is_written())
-        self.segments = [dict(one) for one in state.get("segments", [{**self.segments[0], "recipe": None}])]
-        if self.complete:
-            self.config = state["config"]
-            if not changes:
-                self.segments[-1]["recipe"] = self.segments[-1]["recipe"] or self.options.recipe
-        elif changes:
-            if self.segments[-1]["from_step"] == loop.step:
-                self.segments.pop()  # it made nothing
-            more = changes if self.segments else []
-            self.segments.append({"from_step": loop.step, "changes": more, "recipe": self.options.recipe})
-        elif self.options.recipe is not None:
-            self.segments[-1]["recipe"] = self.options.recipe
-        epoch, batch, batches = loop.feed.epoch, loop.feed.batch, loop.feed.batches
-        where = f"epoch {epoch + 1}, batch {batch + 1}{f' of {batches}' if batches else ''}"
-        ago = duration(max(0.0, time.time() - state["time"]))
-        self._story = f"{self.path} holds this run at step {loop.step}, saved {ago} ago in {found.path.name}: "
-        if not ended:
-            self._story += f"going on at step {loop.step + 1} ({where})"
-        else:
-            self._story += "it is complete" + (", so the changes change nothing" if changes else "")
+    def _check(self, _: int) -> None:
+        """Raises the error of a background write."""
+        if self.checkpoints is not None:
+            self.checkpoints.check()
 
-    def _config(self) -> dict[str, Any]:
-        feed, run = self.loop.feed, self.options
-        data = {"batches": feed.batches, "examples": feed.stream.examples, "global_batch": feed.global_batch}
-        names = ("validate_every", "monitor", "mode", "patience", "min_delta")
-        validation = {name: getattr(run, name) for name in names} if self.loop.tests is not None else {}
-        return {**self.loop.trainer.describe(), "data": data, "validation": validation}
-
-    def _take_lock(self) -> None:
-        """Locks the folder; the lock goes with the process, however it ends."""
-        self._lock = files.lock(
-            (self.path or Path()) / ".lock",
-            f"another process is training in {self.path}; wait for it or choose another folder",
-        )
+    def _profile(self, step: int) -> None:
+        """Starts or stops the profiler between two steps."""
+        start, stop = self.profile_edges
+        if not self._profiling and start <= step < stop:
+            tf.profiler.experimental.start(str((self.path or Path("profile")) / "summaries"))
+            self._profiling = True
+        elif self._profiling and step >= stop:
+            self._stop_profile()
 
     def _stop_profile(self) -> None:
         tf.profiler.experimental.stop()
         self._profiling = False
+
+    @staticmethod
+    def _read(variables: Mapping[str, Any]) -> None:
+        for variable in variables.values():
+            view(variable)
 
 
 def _clean(value: Any) -> Any:

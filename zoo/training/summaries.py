@@ -68,10 +68,6 @@ class Summaries:
                 tf.summary.text("configuration", "```\n" + json.dumps(config, indent=2) + "\n```")
                 api.hparams(flat, trial_id="run")
 
-    def wanted(self, step: int) -> bool:
-        """Says whether the step after `step` is one to look inside."""
-        return self.level == "all" and self._writer is not None and step % self.every == 0
-
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes numbers by name."""
         if self._writer is None:
@@ -81,9 +77,9 @@ class Summaries:
                 if isinstance(value, int | float):
                     tf.summary.scalar(name, value)
 
-    def graph(self, graph: Any) -> None:
-        """Writes the training step's graph."""
-        if self._writer is not None and self.level == "all":
+    def graph(self, graph: tf.Graph | None) -> None:
+        """Writes the training step's graph, if there is one."""
+        if self._writer is not None and graph is not None:
             with self._writer.as_default(step=0):
                 tf.summary.graph(graph)
 
