@@ -20,7 +20,7 @@ from lenet5 import sequential
 from paired import write
 
 from zoo.data import digits, mnist
-from zoo.data.affine import shift_turn_zoom
+from zoo.data.augment import shift_turn_zoom
 from zoo.data.stream import array_stream
 
 # Case -> words of the command, seeds, goal.

@@ -16,8 +16,7 @@ import keras
 import numpy as np
 from paired import write
 
-from zoo.data.markov import MarkovChain
-from zoo.data.ngram import NgramModel
+from zoo.data.ngram import MarkovChain, NgramModel
 from zoo.data.text import text_stream
 from zoo.nets.word_lm import RECIPES, perplexity, summed_cross_entropy, word_lm
 from zoo.training import Trainer

@@ -9,6 +9,7 @@ from data.pictures import chunk, encode, exif, jpeg, kinds, odd_kinds, pixels, p
 from PIL import Image, ImageOps
 
 from zoo.data import images
+from zoo.data.decode import decode_image
 from zoo.data.images import ImageError, decode
 
 GOOD, ODD = kinds(), odd_kinds()
@@ -65,6 +66,35 @@ def test_broken_exif_blocks_do_no_harm(block):
     data = jpeg()
     data = data[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + data[2:]
     assert images.orientation(data) == 1 and np.array_equal(decode(data), decode(jpeg()))
+
+
+def segment(marker, body):
+    return b"\xff" + bytes([marker]) + struct.pack(">H", len(body) + 2) + body
+
+
+XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+TIFF = exif(6).tobytes().removeprefix(b"Exif\0\0")
+LATE = jpeg()[:2] + segment(0xE2, b"ICC_PROFILE\0\1\1" + bytes(9000)) + segment(0xE1, b"Exif\0\0" + TIFF) + jpeg()[2:]
+LOOKS_SO = png()[:33] + chunk(b"tEXt", b"note\0eXIf" + TIFF) + png()[33:]
+BEHIND = png()[:-12] + chunk(b"eXIf", TIFF) + png()[-12:]
+
+
+@pytest.mark.parametrize(
+    ("data", "value", "same"),
+    [
+        pytest.param(LATE, 6, False, id="a JPEG's block behind 9 KB of colour profile"),
+        pytest.param(LOOKS_SO, 1, False, id="a PNG's text that reads like a block"),
+        pytest.param(BEHIND, 6, True, id="a PNG's block behind its pixels"),
+        pytest.param(jpeg(xmp=XMP), 1, True, id="XMP"),
+        pytest.param(jpeg(exif=exif(6), xmp=XMP), 6, True, id="Exif and XMP"),
+    ],
+)
+def test_the_orientation_is_what_pillow_finds_and_the_graph_gets_what_it_reads_alike(data, value, same):
+    assert images.orientation(data) == value and images.same_in_graph(data) is same
+    stored = decode(data, orient=False)
+    assert np.array_equal(decode(data), images.turn(stored, value))
+    assert np.array_equal(decode(images.graph_bytes(data)), decode(data))
+    assert np.array_equal(decode_image(images.graph_bytes(data)), decode(data))
 
 
 def test_row_15_grey_jpegs_get_three_equal_channels():

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from zoo.cli import main
-from zoo.data.markov import MarkovChain
-from zoo.data.ngram import NgramModel
+from zoo.data.ngram import MarkovChain, NgramModel
 from zoo.data.text import Vocabulary, continued_batches, text_stream, words
 from zoo.nets.word_lm import RECIPES, generate, perplexity, summed_cross_entropy, word_lm
 from zoo.parallel import make_strategy

@@ -146,8 +146,8 @@ def load(options: DataOptions, size: Any, preprocessing: "Preprocessing | None",
 
 def _grey(options: DataOptions, size: tuple[int, ...], num_classes: int) -> TrainData:
     from zoo.data import digits, mnist
-    from zoo.data.affine import shift_turn_zoom
     from zoo.data.arrays import check_examples
+    from zoo.data.augment import shift_turn_zoom
 
     data, data_dir = options.data, options.data_dir
     if size[0] != size[1] or size[2] != 1:

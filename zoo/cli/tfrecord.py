@@ -8,7 +8,7 @@ import typer
 from zoo.cli._app import RARE, App, choice
 from zoo.cli._print import print_table
 from zoo.cli._quiet import import_tensorflow
-from zoo.data.words import pluralize
+from zoo.data import pluralize
 
 if TYPE_CHECKING:
     from zoo.data.tfrecord.manifest import Shard

@@ -14,7 +14,7 @@ class Examples(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class Split(NamedTuple):
+class TrainTest(NamedTuple):
     """Examples to train on, and examples to test on that training never sees."""
 
     train: Examples

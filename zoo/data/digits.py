@@ -9,12 +9,12 @@ import sklearn.datasets
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from zoo.data.arrays import Examples, Split
+from zoo.data.arrays import Examples, TrainTest
 
 SPLITS = ("random", "writers")
 
 
-def load(split: str = "random", size: int = 32) -> Split:
+def load(split: str = "random", size: int = 32) -> TrainTest:
     """Loads the digits in one of two fixed splits; nothing is downloaded.
 
     Args:
@@ -35,7 +35,7 @@ def load(split: str = "random", size: int = 32) -> Split:
     images = _enlarge(pixels.reshape(-1, 8, 8, 1).astype("float32") / 16, size)
     labels = labels.astype("int64")
     test = _random_fifth(labels) if split == "random" else np.arange(len(labels)) >= len(labels) * 4 // 5
-    return Split(Examples(images[~test], labels[~test]), Examples(images[test], labels[test]))
+    return TrainTest(Examples(images[~test], labels[~test]), Examples(images[test], labels[test]))
 
 
 def _random_fifth(labels: NDArray[np.int64]) -> NDArray[np.bool_]:

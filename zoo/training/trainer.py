@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from zoo.data.stream import as_stream
-from zoo.data.tfrecord.damage import damage_named
+from zoo.data.tfrecord.files import damage_named
 from zoo.parallel.shards import distributed
 from zoo.parallel.strategies import Strategy, check_batch, optimizer_here, worker_count
 from zoo.parallel.towers import Towers

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.words import pluralize
+from zoo.data import pluralize
 
 Z_95 = 1.959963984540054
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.data import pluralize
 from zoo.data.images import ImageError
-from zoo.data.words import pluralize
 from zoo.nets.retrained import ROOT_SHIFT, pooled
 from zoo.transfer.bottlenecks import BottleneckCache
 from zoo.transfer.reader import Reader

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.data import pluralize
 from zoo.data.images import decode
 from zoo.data.stream import permutation
-from zoo.data.words import pluralize
 from zoo.transfer.features import Backbone
 from zoo.transfer.head import Fitted, Head, assemble, softmax, temperature_of
 from zoo.transfer.reader import Reader

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data import pluralize
 from zoo.data.scan import parse_limit, scan_images
 from zoo.data.split import Split
-from zoo.data.words import pluralize
 from zoo.transfer.evaluation import Evaluation, evaluate
 from zoo.transfer.head import Fitted
 from zoo.transfer.run import Predictor, load_facts, load_predictor

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data import pluralize
 from zoo.data.images import ImageError, decode
 from zoo.data.scan import Picture
-from zoo.data.words import pluralize
 from zoo.files import write_whole
 from zoo.transfer.evaluation import ClassResult, Evaluation
 from zoo.transfer.run import Run

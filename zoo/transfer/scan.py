@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data import pluralize
 from zoo.data.images import encode_png
 from zoo.data.scan import Scan, scan_images
 from zoo.data.split import key_of
-from zoo.data.words import pluralize
 from zoo.files import write_whole
 from zoo.transfer.settings import Job
 from zoo.transfer.suspicious import Decision, apply_decisions, read_decisions

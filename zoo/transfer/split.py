@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from zoo.data import pluralize
 from zoo.data.split import SETS, Groups, Split, split_scan
-from zoo.data.words import pluralize
 from zoo.transfer.features import Backbone, Extracted, Scaling
 from zoo.transfer.scan import Scanned
 from zoo.transfer.settings import Job

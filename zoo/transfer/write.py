@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data import pluralize
 from zoo.data.scan import Scan
-from zoo.data.words import pluralize
 from zoo.files import remove, replacing, write_whole
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.report import write_report

@@ -3,8 +3,9 @@
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from zoo.data import pluralize
 from zoo.data.stream import Stream, count_batches, permutation
 from zoo.data.tfrecord.framing import (
     ADVICE,
@@ -24,12 +26,14 @@ from zoo.data.tfrecord.framing import (
     verify_file,
 )
 from zoo.data.tfrecord.manifest import Shard, listing, missing
-from zoo.data.words import pluralize
 
 SHUFFLE_BYTES = 64 << 20  # encoded bytes, not pixels, so that memory does not grow with the data
 CYCLE = 8  # files read at the same time
 BLOCK = 16  # records checked at a time
 _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<index>\d+)(?P<rest>-of-\d+(?:\.\w+)*)")  # data-00000-of-00004.tfrecord
+_MET = re.compile(
+    r"\[damaged or cut TFRecord file\] \[(.*?)\] \[at byte\] \[(\d+)\] \[record\] \[(\d+)\] \[of\] \[(\d+)\]", re.DOTALL
+)
 
 Parse = Callable[[tf.Tensor, tf.Tensor, int], Any]
 
@@ -292,3 +296,30 @@ def usable(files: Sequence[RecordFile], on_damage: str) -> list[RecordFile]:
             stacklevel=4,
         )
     return good
+
+
+@contextmanager
+def damage_named() -> Iterator[None]:
+    """Turns TensorFlow's error about a damaged record into the library's own; other errors pass.
+
+    Raises:
+        DamagedRecordError: file, byte and record, and what to do.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        met = _MET.search(error.message)
+        if met is None:
+            raise
+        raise DamagedRecordError(
+            f"{_place(*met.groups())}. 'zoo tfrecord verify {Path(met[1]).parent}' looks for more. {ADVICE}"
+        ) from error
+
+
+def _place(file: str, offset: str, index: str, count: str) -> Damage:
+    """The first damage of the file; what the reader knew, records in blocks, when it is not there any more."""
+    try:
+        found = verify_file(file, int(count)).damage
+    except OSError:
+        found = None
+    return found or Damage(file, int(offset), int(index), f"damaged or cut, {count} records were expected,")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zoo.data.words import pluralize
+from zoo.data import pluralize
 
 
 @pytest.mark.parametrize(
