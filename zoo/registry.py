@@ -145,6 +145,7 @@ class Net:
         options = positional | options
         self.check_options(options)
         weights, name, input_shape, seed, dtype = (options.pop(option, None) for option in _BUILDER_OPTIONS)
+        from zoo.scoping import Model
         from zoo.weights import loading
 
         file = None
