@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,11 +18,34 @@ import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from keras.src.utils.naming import to_snake_case
+from tensorflow.python.eager import forwardprop_util, record
+from tensorflow.python.framework import config
 
 # ---- TensorFlow ----------------------------------------------------------------------------------------------------
 
 # A graph for a trace that is thrown away: `tf.Graph` is none of `tf.function`'s, in which variables are captured.
 FuncGraph = tf.__internal__.FuncGraph
+
+# Whether a tape or an accumulator is active, and how to pause both: no public name says.
+could_possibly_record = record.could_possibly_record
+stop_recording = record.stop_recording
+# `tf.config.experimental.enable_op_determinism` has no public question beside it.
+is_op_determinism_enabled = config.is_op_determinism_enabled
+
+
+def in_forward_mode(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether a `tf.autodiff.ForwardAccumulator` follows one of the tensors."""
+    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
+
+
+def innermost_device(graph: tf.Graph) -> str:
+    """The `tf.device` that is open in a graph being made; empty for none. Only an operation that is made would tell."""
+    return str(graph._device_function_stack.peek_objs()[-1:] or "")
+
+
+def worker_count(strategy: tf.distribute.ParameterServerStrategy) -> int:
+    """How many workers stand behind parameter servers: the strategy has no public name for it."""
+    return int(strategy._num_workers)
 
 
 def watched_variables(graph: Any) -> list[Any]:
@@ -36,9 +59,9 @@ def whole_variable(variable: Any) -> Any:
     return variable if whole is None or whole() is None else whole()
 
 
-def forbid_reuse(scope: tf.compat.v1.VariableScope) -> None:
+def set_reuse(scope: tf.compat.v1.VariableScope, reuse: Any) -> None:
     """Undoes the AUTO_REUSE that TensorFlow forces on each variable scope in eager mode; `reuse` cannot be set."""
-    scope._reuse = False
+    scope._reuse = reuse
 
 
 def forget_counted_scopes() -> None:
@@ -104,9 +127,30 @@ def track_variable(layer: keras.layers.Layer, variable: keras.Variable) -> None:
     layer._track_variable(variable)
 
 
-def layers_inside(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layer and all its sublayers: public for models only."""
-    return layer._flatten_layers()
+def layers_inside(layer: keras.layers.Layer, *, include_self: bool = True) -> list[keras.layers.Layer]:
+    """The layer and all its sublayers, at any depth: a model's `layers` are those directly in it."""
+    return list(layer._flatten_layers(include_self=include_self))
+
+
+def before_symbolic_build(model: keras.Model, prepare: Callable[[Any], Any]) -> None:
+    """Lets a function change the batch by which Keras' `fit` learns the shapes and types of a model's inputs."""
+    build = model._symbolic_build
+
+    def build_here(iterator: Any = None, data_batch: Any = None) -> None:
+        build(iterator=iterator, data_batch=None if data_batch is None else prepare(data_batch))
+
+    model._symbolic_build = build_here
+
+
+def learning_rate_of(optimizer: keras.optimizers.Optimizer) -> Any:
+    """The rate as it was given, a variable, a schedule or a function: `learning_rate` is its value now."""
+    return optimizer._learning_rate
+
+
+def sum_gradients_by(optimizer: keras.optimizers.Optimizer, how: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
+    """Lets a function sum an optimizer's gradients over replicas; it gets pairs with variables, and Keras' way."""
+    by_keras = type(optimizer)._all_reduce_sum_gradients
+    optimizer._all_reduce_sum_gradients = lambda pairs: how(pairs, functools.partial(by_keras, optimizer))
 
 
 def optimizer_for(optimizer: Any, variables: list[Any]) -> Any:

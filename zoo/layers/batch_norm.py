@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
+from zoo._compat import is_op_determinism_enabled
 from zoo.layers import context, moments, shared_norm
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 from zoo.layers.recompute import Compute, after, mark

@@ -12,8 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# No public name says whether a tape or an accumulator is active, or pauses both.
-from tensorflow.python.eager import forwardprop_util, record
+from zoo._compat import could_possibly_record, in_forward_mode, stop_recording
 
 Tensors = Sequence[tf.Tensor]
 Forward = Callable[..., tuple[Any, Any]]
@@ -36,12 +35,12 @@ def with_gradient(forward: Forward, backward: Backward, plain: Callable[..., Any
     """
     if _unrecorded():
         return forward(*tensors)[0]
-    if _in_forward_mode(tensors):
+    if in_forward_mode(tensors):  # an accumulator takes no gradient of a gradient
         return plain(*tensors)
 
     @tf.custom_gradient
     def run(*given: tf.Tensor) -> tuple[Any, Callable[..., Tensors]]:
-        with record.stop_recording():  # what runs inside is nobody's business, and would be kept for it
+        with stop_recording():  # what runs inside is nobody's business, and would be kept for it
             outputs, kept = forward(*given)
         return outputs, lambda *doutputs: _first_derivative(backward, plain, given, kept, doutputs)
 
@@ -50,12 +49,7 @@ def with_gradient(forward: Forward, backward: Backward, plain: Callable[..., Any
 
 def _unrecorded() -> bool:
     """Whether nobody can ask for the gradient of what is computed now; in a graph anybody may, later."""
-    return tf.executing_eagerly() and not record.could_possibly_record()
-
-
-def _in_forward_mode(tensors: Tensors) -> bool:
-    """Whether a ``tf.autodiff.ForwardAccumulator`` follows one of the tensors; it takes no gradient of a gradient."""
-    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
+    return tf.executing_eagerly() and not could_possibly_record()
 
 
 def _first_derivative(
@@ -63,7 +57,7 @@ def _first_derivative(
 ) -> Tensors:
     if _unrecorded():
         return backward(tensors, kept, doutputs)
-    if _in_forward_mode([*tensors, *doutputs]):
+    if in_forward_mode([*tensors, *doutputs]):
         return _plain_derivative(plain, tensors, doutputs)
     held = tf.nest.flatten(kept)
     count = len(tensors)
@@ -71,7 +65,7 @@ def _first_derivative(
     @tf.custom_gradient
     def run(*given: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
         inputs, upstream = given[:count], given[count + len(held) :]
-        with record.stop_recording():
+        with stop_recording():
             found = backward(inputs, tf.nest.pack_sequence_as(kept, given[count : count + len(held)]), upstream)
 
         def second_derivative(*towards: tf.Tensor) -> list[tf.Tensor | None]:

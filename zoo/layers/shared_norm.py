@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from zoo import scoping
+from zoo._compat import is_op_determinism_enabled
 from zoo.layers import context
 from zoo.layers.gradients import with_gradient
 from zoo.layers.moments import of_batch, present

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo._compat import before_symbolic_build
 from zoo.parallel.places import Where, check_devices, choose_devices
 from zoo.parallel.strategies import mirrored, optimizer_here
 from zoo.parallel.towers import Share, Towers
@@ -82,20 +83,19 @@ def _for_keras(model: Model) -> Model:
     Keras wants the optimizer to be made in the strategy's scope. Before the first step it looks at the mean of the
     replicas' inputs, which of word numbers and lengths are no whole numbers any more.
     """
-    plain, build = model.compile, model._symbolic_build
+    plain = model.compile
 
     def compile_here(optimizer: Any = "rmsprop", *args: Any, **kwargs: Any) -> None:
         with model.distribute_strategy.scope():
             made = isinstance(optimizer, keras.optimizers.Optimizer)
             plain(optimizer_here(optimizer) if made else optimizer, *args, **kwargs)
 
-    def build_here(iterator: Any = None, data_batch: Any = None) -> None:
-        if data_batch is not None:
-            inputs, *others = data_batch if isinstance(data_batch, tuple) else (data_batch,)
-            data_batch = (_of_built_types(inputs, model.input_specs), *others)
-        build(iterator=iterator, data_batch=data_batch)
+    def of_built_types(batch: Any) -> Any:
+        inputs, *others = batch if isinstance(batch, tuple) else (batch,)
+        return (_of_built_types(inputs, model.input_specs), *others)
 
-    model.compile, model._symbolic_build = compile_here, build_here  # type: ignore[method-assign]
+    model.compile = compile_here  # type: ignore[method-assign]
+    before_symbolic_build(model, of_built_types)
     return model
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from zoo import _compat
 from zoo.files import parse_json, reading
 from zoo.parallel.places import check_devices, choose_devices
 from zoo.parallel.towers import Towers
@@ -105,7 +106,7 @@ def worker_count(strategy: Strategy | None) -> int:
     """Returns how many workers take steps of their own: those behind parameter servers; 1 elsewhere."""
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return 1
-    return int(strategy._num_workers)  # it has no public name
+    return _compat.worker_count(strategy)
 
 
 def is_multi_worker(strategy: Strategy) -> bool:
@@ -137,7 +138,7 @@ def optimizer_here(optimizer: Any) -> Any:
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:  # loss scaling
         return type(optimizer)(optimizer_here(inner), initial_scale=optimizer.initial_scale)
-    rate = optimizer._learning_rate  # a variable, a schedule or a function
+    rate = _compat.learning_rate_of(optimizer)
     rate = rate if callable(rate) else float(optimizer.learning_rate)
     return type(optimizer).from_config({**optimizer.get_config(), "learning_rate": rate})
 

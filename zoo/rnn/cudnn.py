@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
+from zoo._compat import innermost_device
 from zoo.rnn.checks import dim
 
 
@@ -22,7 +23,7 @@ def available(dtype: Any) -> bool:
     if dtype not in (tf.float16, tf.float32) or not tf.config.list_logical_devices("GPU"):
         return False
     graph = tf.compat.v1.get_default_graph()
-    device = "" if tf.executing_eagerly() else str(graph._device_function_stack.peek_objs()[-1:] or "")
+    device = "" if tf.executing_eagerly() else innermost_device(graph)
     return "CPU" not in device.upper()
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from zoo._compat import forbid_reuse, forget_counted_scopes, hook_legacy_layers
+from zoo._compat import forget_counted_scopes, hook_legacy_layers, set_reuse
 from zoo.scoping.initial import ScopeError, gives_its_shape, initial_value
 
 VariableScope = tf.compat.v1.VariableScope
@@ -84,7 +84,7 @@ class Frame:
         self.entry += 1
         try:
             with tf.compat.v1.variable_scope(root, auxiliary_name_scope=False) as scope:
-                forbid_reuse(scope)
+                set_reuse(scope, False)
                 forget_counted_scopes()  # re-entering a scope object saved the counters and will restore them
                 yield self
         except RuntimeError as error:  # TensorFlow's "Improper nesting" hides what it says of caching devices

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from zoo._compat import set_reuse
 from zoo.scoping import keras_names
 from zoo.scoping.frames import (
     _FRAME,
@@ -187,7 +188,7 @@ def _eager_scope(scope: Any, base: VariableScope, reuse: Any) -> Iterator[Variab
     """Keeps the reuse flag that TensorFlow drops in eager mode."""
     flag = reuse or base.reuse
     with scope as entered:
-        entered._reuse = flag
+        set_reuse(entered, flag)
         yield entered
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo._compat import sum_gradients_by
 from zoo.parallel.gradients import merge_rows
 
 
@@ -114,8 +115,7 @@ def take_summed_gradients(optimizer: keras.optimizers.Optimizer) -> None:
     Rows of an embedding that two replicas name must be added up before Keras sees them, for it squares each by itself.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    by_keras = type(inner)._all_reduce_sum_gradients
-    inner._all_reduce_sum_gradients = lambda pairs: list(pairs) if _SUMMED.get() else by_keras(inner, pairs)
+    sum_gradients_by(inner, lambda pairs, by_keras: list(pairs) if _SUMMED.get() else by_keras(pairs))
 
 
 def apply_clipped(

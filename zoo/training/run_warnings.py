@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo._compat import layers_inside, own_variables
 from zoo.layers.moments import decay_of
 from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed
@@ -82,8 +83,8 @@ def warn_of_large_batch(batch: int | None, examples: int | None) -> None:
 
 
 def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
-    for layer in model._flatten_layers():
-        for variable in layer._non_trainable_variables if layer.trainable else ():
+    for layer in layers_inside(model):
+        for variable in (v for v in own_variables(layer) if layer.trainable and not v.trainable):
             keras_own = isinstance(layer, keras.layers.BatchNormalization) and variable is layer.moving_mean
             decay = layer.momentum if keras_own else decay_of(variable.value)
             if decay is not None and not np.any(to_numpy(variable)):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from zoo._compat import layers_inside, learning_rate_of
 from zoo.data.stream import as_stream
 from zoo.data.tfrecord.files import damage_named
 from zoo.parallel.shards import distributed
@@ -321,8 +322,9 @@ class Trainer:
             if isinstance(optimizer, keras.optimizers.Optimizer):
                 optimizer = optimizer_here(optimizer)
                 inner = getattr(optimizer, "inner_optimizer", optimizer)
-                first = inner._learning_rate if rate is None else rate
-                if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+                given = learning_rate_of(inner)
+                first = given if rate is None else rate
+                if isinstance(given, keras.optimizers.schedules.LearningRateSchedule):
                     # The optimizer counts its own updates; the schedule must read the trainer's step instead.
                     inner = type(inner).from_config({**inner.get_config(), "learning_rate": 0.0})
                     optimizer = inner
@@ -400,7 +402,7 @@ def freeze_all_but(model: keras.Model, patterns: Sequence[str]) -> list[str]:
     names = named_variables(model)
     chosen = select_names(names, patterns)
     kept = {id(names[name]) for name in chosen}
-    layers = [layer for layer in model._flatten_layers(include_self=False) if layer.weights]
+    layers = [layer for layer in layers_inside(model, include_self=False) if layer.weights]
     for layer in layers:
         if not any(id(variable) in kept for variable in layer.weights):
             layer.trainable = False
