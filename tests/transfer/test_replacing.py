@@ -2,13 +2,15 @@
 
 import json
 import shutil
+import threading
 
 import numpy as np
 import pytest
 from transfer.retrain_support import TINY, write_folder
 
+from zoo.files import locked
 from zoo.transfer import load_predictor, retrain
-from zoo.transfer.run import NEXT, WRITTEN, finish_replacing, load_facts
+from zoo.transfer.run import LOCK, NEXT, WRITTEN, finish_replacing, load_facts
 
 
 @pytest.fixture
@@ -139,3 +141,35 @@ def test_a_run_of_zoo_train_is_no_retraining(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 1, "kind": "train"}))
     with pytest.raises(ValueError, match="it is of a run of zoo train, not of a retraining"):
         load_facts(tmp_path)
+
+
+def test_the_second_of_two_runs_at_once_is_refused_and_harms_nothing(pictures, finished, tmp_path):
+    out, refused = tmp_path / "run", []
+    how = {"cache": finished[1], "export": False, **TINY}
+    out.mkdir()
+    (out / ".lock").touch()  # of a process that was killed: nobody holds it
+
+    def meanwhile(line):
+        before = contents(out)
+        with pytest.raises(BlockingIOError, match=f"another process is retraining in {out}; wait for it or give"):
+            retrain(pictures, out, seed=5, **how)
+        refused.append(line)
+        assert contents(out) == before
+
+    run = retrain(pictures, out, say=meanwhile, **how)
+    assert len(refused) > 4 and load_facts(out)["settings"]["seed"] == 0
+    assert run.evaluation.accuracy == 1.0 and not (out / ".lock").exists()
+    assert run.facts["changes"] == []
+
+
+def test_who_opens_a_run_waits_for_the_process_that_replaces_it(place):
+    _, out, _ = place
+    shutil.copytree(out, out.with_name("new"))
+    out.with_name("new").rename(out / NEXT)
+    with locked(out / LOCK):
+        reader = threading.Thread(target=load_facts, args=[out])
+        reader.start()
+        reader.join(0.3)
+        assert reader.is_alive() and (out / NEXT / "run.json").is_file()
+    reader.join(20)
+    assert not reader.is_alive() and not {NEXT, LOCK} & {path.name for path in out.iterdir()}
