@@ -1,7 +1,6 @@
 """How good a classifier is, with how far that can be believed."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,26 +8,18 @@ import numpy as np
 
 from zoo.data import pluralize
 
-Z_95 = 1.959963984540054
 
-
-def wilson(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
+def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Returns Wilson's 95 % interval of a proportion; (0, 1) without trials.
-
-    Args:
-        successes: Trials that succeeded.
-        trials: All trials.
-        z: Quantile of the normal distribution.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
     """
+    from scipy.stats import binomtest
+
     if not trials:
         return 0.0, 1.0
-    share, spread = successes / trials, z * z / trials
-    middle = share + spread / 2
-    half = z * math.sqrt(share * (1 - share) / trials + spread / (4 * trials))
-    low, high = (middle - half) / (1 + spread), (middle + half) / (1 + spread)
-    return max(0.0, low) if successes else 0.0, min(1.0, high) if successes < trials else 1.0
+    interval = binomtest(successes, trials).proportion_ci(0.95, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +138,8 @@ def evaluate(
     Raises:
         ValueError: Shapes do not agree, or a label is out of range.
     """
+    from sklearn.metrics import confusion_matrix
+
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
     count, num_classes = len(labels), len(classes)
     if probabilities.shape != (count, num_classes):
@@ -158,8 +151,9 @@ def evaluate(
         )
     predicted = probabilities.argmax(1) if count else np.zeros(0, np.int64)
     confusion = np.zeros((num_classes, num_classes), np.int64)
-    np.add.at(confusion, (labels, predicted), 1)
-    results = [_class_result(name, confusion, i) for i, name in enumerate(classes)]
+    if count:  # scikit-learn refuses to judge nothing
+        confusion = confusion_matrix(labels, predicted, labels=np.arange(num_classes))
+    results = _class_results(labels, predicted, classes)
     correct = int(np.trace(confusion))
     interval = wilson(correct, count)
     if majority_class is None and count:
@@ -218,14 +212,26 @@ def calibration_bins(confidence: np.ndarray, right: np.ndarray, bins: int = 10) 
     )
 
 
-def _class_result(name: str, confusion: np.ndarray, i: int) -> ClassResult:
-    count, predicted, correct = int(confusion[i].sum()), int(confusion[:, i].sum()), int(confusion[i, i])
-    return ClassResult(
-        name=name,
-        count=count,
-        predicted=predicted,
-        precision=correct / predicted if predicted else None,
-        recall=correct / count if count else None,
-        f1=2 * correct / (count + predicted) if count else None,
-        interval=wilson(correct, count),
-    )
+def _class_results(labels: np.ndarray, predicted: np.ndarray, classes: Sequence[str]) -> list[ClassResult]:
+    from sklearn.metrics import precision_recall_fscore_support
+
+    numbers = np.arange(len(classes))
+    shares = np.full((3, len(classes)), np.nan)
+    if len(labels):
+        shares = precision_recall_fscore_support(labels, predicted, labels=numbers, zero_division=np.nan)[:3]
+    results = []
+    for number, name, precision, recall, f1 in zip(numbers, classes, *shares, strict=True):
+        of_class, called = labels == number, predicted == number
+        count, calls = int(of_class.sum()), int(called.sum())
+        results.append(
+            ClassResult(
+                name=name,
+                count=count,
+                predicted=calls,
+                precision=float(precision) if calls else None,
+                recall=float(recall) if count else None,
+                f1=float(f1) if count else None,
+                interval=wilson(int((of_class & called).sum()), count),
+            )
+        )
+    return results
