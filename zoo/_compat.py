@@ -48,15 +48,15 @@ def worker_count(strategy: tf.distribute.ParameterServerStrategy) -> int:
     return int(strategy._num_workers)
 
 
-def watched_variables(graph: Any) -> list[Any]:
-    """The variables that a trace has read: `FuncGraph.variables` leaves out those that are not trainable."""
-    return list(graph._watched_variables)
+def variables_of(graph: Any, made: Sequence[Any]) -> list[Any]:
+    """The variables that a trace has read or made, whole; `FuncGraph.variables` has only those that are trained."""
+    return [_whole(variable) for variable in (*graph._watched_variables, *made)]
 
 
-def whole_variable(variable: Any) -> Any:
+def _whole(variable: Any) -> Any:
     """The variable that all devices share, of which this may be one device's part; a part does not say it publicly."""
-    whole = getattr(variable, "_distributed_container", None)
-    return variable if whole is None or whole() is None else whole()
+    container = getattr(variable, "_distributed_container", None)
+    return variable if container is None or container() is None else container()
 
 
 def set_reuse(scope: tf.compat.v1.VariableScope, reuse: Any) -> None:
@@ -115,6 +115,12 @@ def keras_globals(**values: Any) -> Iterator[None]:
 def tf_variable(variable: keras.Variable) -> Any:
     """The `tf.Variable` of a Keras variable: `value` is a cast copy inside another layer's autocast scope."""
     return variable._value
+
+
+def identities(variables: Sequence[keras.Variable]) -> set[int]:
+    """The `id` of the `tf.Variable` of each, and of its parts on devices."""
+    whole = [(_whole(variable._value), variable._value) for variable in variables]
+    return {id(part) for w, v in whole for part in (w, *(getattr(w, "values", None) or [v]))}
 
 
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:

@@ -116,7 +116,7 @@ class Net:
         """Raises ValueError for an option that the network does not have, naming the nearest, or of another type."""
         parameters = inspect.signature(self.network).parameters
         known = self.options()
-        for option, value in options.items():
+        for option, value in self.spec.own_options(options).items():
             if option not in known and not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
                 advice = self._instead(option, known)
                 if advice:
@@ -142,7 +142,7 @@ class Net:
         positional = dict(zip(self.options(), args, strict=False))
         if len(args) > len(positional) or positional.keys() & options.keys():
             raise TypeError(f"{self.spec.name}: {args} with {sorted(options)} gives an option twice, or too many.")
-        options = positional | options
+        options = self.spec.own_options(positional | options)
         self.check_options(options)
         weights, name, input_shape, seed, dtype = (options.pop(option, None) for option in _BUILDER_OPTIONS)
         from zoo.scoping import Model

@@ -70,6 +70,20 @@ def test_the_option_that_drops_is_named(net):
     assert found == ([get_net(net).spec.dropout] if get_net(net).spec.dropout else [])
 
 
+@pytest.mark.parametrize(
+    ("net", "own"), [("densenet_cifar", {"dropout_rate": 0.25}), ("row_classifier", {"keep_prob": 0.75})]
+)
+def test_one_name_of_dropout_is_understood_by_all(net, own):
+    spec = get_net(net).spec
+    assert spec.own_options({"dropout_keep_prob": 0.75, "seed": 1}) == {**own, "seed": 1}
+    assert zoo.create(net, dropout_keep_prob=0.75, **SMALL[net][0]).options.items() >= own.items()
+    assert zoo.lenet5.spec.own_options({"dropout_keep_prob": 0.75}) == {"dropout_keep_prob": 0.75}
+    with pytest.raises(ValueError, match="are one option"):
+        zoo.create(net, dropout_keep_prob=0.75, **own)
+    with pytest.raises(ValueError, match="cifarnet has no option 'dropout_keep_prob'"):
+        zoo.cifarnet(dropout_keep_prob=0.75)
+
+
 def test_a_published_form_differs_in_its_defaults_and_forges_nothing():
     for name in PRESETS:
         spec, options = get_net(name).spec, get_net(name).options()

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from zoo._compat import (
     FuncGraph,
+    identities,
     keras_global,
     keras_globals,
     layers_inside,
@@ -25,8 +26,7 @@ from zoo._compat import (
     tf_variable,
     track_variable,
     usual_name,
-    watched_variables,
-    whole_variable,
+    variables_of,
 )
 from zoo.scoping.args import current_arg_scope
 from zoo.scoping.frames import collections_of, get_variable_scope
@@ -324,16 +324,9 @@ class Used:
 
     def loose(self) -> list[Any]:
         """The variables that were read or made, and belong neither to the model nor to one of the layers."""
-        known = self._known()
-        found = {
-            id(v): v for v in map(whole_variable, [*watched_variables(self.graph), *self.made]) if id(v) not in known
-        }
+        known = identities([*self.model.variables, *(v for layer, _ in self.layers for v in layer.variables)])
+        found = {id(v): v for v in variables_of(self.graph, self.made) if id(v) not in known}
         return sorted(found.values(), key=lambda v: v.name)
-
-    def _known(self) -> set[int]:
-        """Identities of the variables of the model and of the layers, and of their parts on devices."""
-        variables = [*self.model.variables, *(v for layer, _ in self.layers for v in layer.variables)]
-        return {id(part) for v in variables for part in (whole_variable(tf_variable(v)), *_parts(tf_variable(v)))}
 
 
 class _Calls(list):
@@ -448,8 +441,3 @@ def _free(name: str, taken: Any) -> str:
         number += 1
         free = f"{scope}_{number}/{leaf}" if scope else f"{leaf}_{number}"
     return free
-
-
-def _parts(variable: Any) -> list[Any]:
-    """A variable's parts on devices: itself, on one device."""
-    return list(getattr(whole_variable(variable), "values", None) or [variable])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Options = Mapping[str, Any]
+KEEP: Final = "dropout_keep_prob"
 Task = Literal["classify", "tag", "model words"]
 DataKind = Literal["pictures", "sequences", "text"]
 
@@ -68,7 +69,8 @@ class NetSpec:
         outputs) of its own.
       metric: What its evaluation is measured by: "accuracy" or "perplexity".
       aux_weights: Auxiliary outputs by end point, and the weight of the loss of each beside the main output's.
-      dropout: Name of the option that says how much is dropped in training; empty for a network that drops nothing.
+      dropout: Name of the option that says how much is dropped in training: a rate if it ends so, else the share that
+        is kept; empty for a network that drops nothing. Builders know all of them as ``dropout_keep_prob`` too.
       preset_of: Name of the network of which this is a published form, with other defaults; empty for its own.
       elsewhere: What others call the same network: names by "keras" (in ``keras.applications``), "torchvision" and
         "slim".
@@ -104,6 +106,21 @@ class NetSpec:
     def input_shape(self, options: Options | None = None) -> Any:
         """Returns the input of the model built with these options: a shape without batch, or a structure of specs."""
         return self.inputs(options or {}) if self.inputs else self.input_size
+
+    def own_options(self, options: Options) -> dict[str, Any]:
+        """Returns the options under the network's own names: ``dropout_keep_prob`` is what all networks understand.
+
+        Raises:
+          ValueError: Both names of one option are given.
+        """
+        own = dict(options)
+        if KEEP not in own or self.dropout in ("", KEEP):
+            return own
+        if self.dropout in own:
+            raise ValueError(f"{self.name}: {KEEP} and {self.dropout} are one option; give one of them.")
+        kept = own.pop(KEEP)
+        rate = self.dropout.endswith("rate") and kept is not None
+        return {**own, self.dropout: 1 - kept if rate else kept}
 
     def parts(self, options: Options | None = None) -> Parts:
         """Returns which scopes are heads in the network with these options."""
