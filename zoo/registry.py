@@ -139,7 +139,7 @@ class Net:
         }.get(option, "")
 
     def _build(self, *args: Any, **options: Any) -> Model:
-        positional = dict(zip(self.options(), args, strict=False))
+        positional = dict(zip(self.options(), args, strict=False))  # the rest have their defaults
         if len(args) > len(positional) or positional.keys() & options.keys():
             raise TypeError(f"{self.spec.name}: {args} with {sorted(options)} gives an option twice, or too many.")
         options = self.spec.own_options(positional | options)

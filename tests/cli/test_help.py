@@ -158,6 +158,7 @@ def test_completion_in_bash(shell):
     line = 'source ~/.bashrc; COMP_WORDS=({words}); COMP_CWORD={n}; _zoo_completion zoo; echo "${{COMPREPLY[@]}}"'
     assert shell(line.format(words="zoo tr", n=1)) == ["train"]
     assert shell(line.format(words="zoo train lenet5 --schedule co", n=4)) == ["cosine", "constant"]
+    assert shell(line.format(words="zoo info le", n=2)) == ["lenet5"]
     assert shell(line.format(words="zoo bench densenet --memory store,re", n=4)) == ["store,recompute"]
 
 

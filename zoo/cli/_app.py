@@ -54,6 +54,13 @@ class App(typer.Typer):
         return self.command(name, cls=_Command, epilog=f"\b\n{title}\n{lines}", **more)
 
 
+def networks(incomplete: str) -> list[str]:
+    """Completes the name of a network from the index, without TensorFlow: the ``autocompletion`` of an argument."""
+    from zoo.registry import list_nets
+
+    return [name for name in list_nets() if name.startswith(incomplete)]
+
+
 def choice(*words: str, several: bool = False, **more: Any) -> Any:
     """Returns an option that takes one of some words (or several, joined by commas): completed, and checked at once.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.cli._app import App, choice
+from zoo.cli._app import App, choice, networks
 from zoo.cli._options import OPTIMIZERS, NetOptions, parse_options
 from zoo.cli._quiet import import_tensorflow
 
@@ -17,7 +17,7 @@ app = App()
     "zoo info lenet5 --option variant=original --batch 64 --json",
 )
 def info(
-    net: Annotated[str, typer.Argument(help="A network from 'zoo list'.")],
+    net: Annotated[str, typer.Argument(help="A network from 'zoo list'.", autocompletion=networks)],
     option: NetOptions = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Estimate the memory that batches of this size take.")

@@ -231,7 +231,7 @@ densenet264 = _published(  # table 1 of the paper; its technical report means k 
                 (40, 48, True, (2_733_130,)),
                 (40, 60, True, (4_261_690,)),
             )
-            for classes, count in zip((10, 100), counts, strict=False)
+            for classes, count in zip((10, 100), counts, strict=False)  # some have a count for CIFAR-10 only
         ),
         inputs=lambda options: (32, 32, options.get("in_channels", 3)),
         headless={"num_classes": 0},
