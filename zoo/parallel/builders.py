@@ -22,7 +22,8 @@ class CallingTowers(Towers):
     def call(self, model: Model, inputs: Any, training: Any) -> Any:
         """Runs each part of a batch on its tower, and joins what comes out.
 
-        The backward pass runs on the towers too, and adds up their gradients of the weights.
+        The backward pass runs on the towers too, and adds up their gradients of the weights. It has no derivative:
+        tapes do not see what the towers' threads do.
 
         Args:
             model: The model.
@@ -31,6 +32,9 @@ class CallingTowers(Towers):
 
         Returns:
             The model's outputs, [n, ...].
+
+        Raises:
+            NotImplementedError: A second derivative is taken, one in forward mode, or the first one twice.
         """
         flat = [tf.convert_to_tensor(part) for part in tf.nest.flatten(inputs)]
         if flat[0].shape[0] is not None and flat[0].shape[0] < self.count:
@@ -41,6 +45,7 @@ class CallingTowers(Towers):
         @tf.custom_gradient
         def joined(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
             parts = list(tensors[: len(flat)])
+            used: list[bool] = []  # the tapes are, which keep nothing then
             seen: list[tuple[tf.GradientTape, list[tf.Tensor], list[tf.Tensor], Any]] = []
 
             def forward(share: Share) -> tuple[Any, ...]:
@@ -56,6 +61,9 @@ class CallingTowers(Towers):
             results = [tf.concat(list(column), 0) for column in zip(*[found for _, _, found, _ in seen], strict=True)]
 
             def backward(*upstream: tf.Tensor) -> list[Any]:
+                if used:
+                    _refuse_second()
+                used.append(True)
                 sizes = [size for *_, size in seen]
                 split = [tf.split(gradient, sizes) for gradient in upstream]
 
@@ -71,7 +79,7 @@ class CallingTowers(Towers):
                 first = [next(by_input) if part.dtype.is_floating else None for part in parts]
                 return [*first, *(_total(column) for column in zip(*of_weights, strict=True))]
 
-            return results, backward
+            return results, lambda *upstream: _once(backward, [*tensors, *upstream], upstream)
 
         outputs = joined(*flat, *(tf.convert_to_tensor(weight) for weight in weights))
         return tf.nest.pack_sequence_as(structure[0], outputs)
@@ -114,6 +122,27 @@ def _rows(parts: Sequence[Any], sizes: Sequence[Any]) -> Any:
     if any(part is None for part in parts):
         return None
     return tf.concat([tf.convert_to_tensor(part)[:size] for part, size in zip(parts, sizes, strict=True)], 0)
+
+
+def _once(backward: Callable[..., list[Any]], sources: Sequence[tf.Tensor], upstream: Sequence[tf.Tensor]) -> list[Any]:
+    """The gradients, whose own derivative for any of the sources is refused; without this it would be left out."""
+    found = backward(*upstream)
+    dense = [i for i, gradient in enumerate(found) if gradient is not None]
+
+    @tf.custom_gradient
+    def known(*_: tf.Tensor) -> tuple[list[Any], Callable[..., Any]]:
+        return [found[i] for i in dense], _refuse_second
+
+    for i, gradient in zip(dense, known(*sources), strict=True):
+        found[i] = gradient
+    return found
+
+
+def _refuse_second(*_: Any) -> Any:
+    raise NotImplementedError(
+        "a model on towers has first derivatives only, once, in reverse mode: for others set model.towers = None (one "
+        "device) or let zoo.training.Trainer place it, whose towers take the loss's derivatives inside"
+    )
 
 
 def _total(parts: Sequence[Any]) -> Any:

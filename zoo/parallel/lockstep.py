@@ -43,6 +43,7 @@ class Lockstep:
         self._changed = threading.Condition()
         self._turn = 0
         self._failure: BaseException | None = None
+        self._over = False
         self._finished = [False] * count
         self._brought: list[Any] = [None] * count
         self._reduced: Any = None
@@ -76,6 +77,7 @@ class Lockstep:
             thread.start()
         for thread in threads:
             thread.join()
+        self._over = True
         if self._failure is not None:
             raise self._failure
         surroundings.leave()
@@ -85,8 +87,13 @@ class Lockstep:
         """Waits for all towers; `reduce` makes one value of what they brought, and each gets it.
 
         Raises:
-            RuntimeError: a tower ended without coming: the towers' functions differ.
+            RuntimeError: a tower ended without coming: the towers' functions differ. Or all have ended.
         """
+        if self._over:
+            raise RuntimeError(
+                "gradients of statistics over all towers (batch_norm='sync') were taken after the towers had ended, "
+                "where they cannot meet: take them in the function that the towers run"
+            )
         self._brought[index] = value
         if index == self.count - 1:
             if any(self._finished):

@@ -53,7 +53,7 @@ def lstm(
             [tf.zeros([2 * units], low), tf.fill([units], tf.cast(forget_bias, low)), tf.zeros([units], low)], 0
         )
         z_x = tf.reshape(tf.matmul(flat, w_x) + (bias + shift), tf.concat([tf.shape(inputs)[:2], [4 * units]], 0))
-        z_x = tf.ensure_shape(z_x, [steps, dim(inputs, 1), 4 * units])
+        z_x.set_shape([steps, dim(inputs, 1), 4 * units])
 
         def forward(carry: Any, z: Any, *inside: Any) -> tuple[Any, Any]:
             c, h = carry

@@ -20,7 +20,7 @@ def embedding(ids: Any, num_words: int, width: int, name: str = "embedding") -> 
       name: of the variable [num_words, width].
 
     Returns:
-      [..., width] in the model's compute dtype (float32 outside a model).
+      [..., width] in the model's compute dtype (the table's outside a model).
 
     Raises:
       ValueError: `ids` are no integers, or outside the table where that is known before the model runs (eagerly, or
@@ -38,7 +38,10 @@ def embedding(ids: Any, num_words: int, width: int, name: str = "embedding") -> 
         )
     table = scoping.get_variable(name, [num_words, width])
     frame = scoping.current_frame()
-    return tf.cast(tf.nn.embedding_lookup(table, ids), "float32" if frame is None else frame.store.compute_dtype)
+    found = tf.nn.embedding_lookup(table, ids)
+    if frame is None or isinstance(frame.store, scoping.variable_store):
+        return found
+    return tf.cast(found, frame.store.compute_dtype)
 
 
 def softmax_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:

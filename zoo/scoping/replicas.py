@@ -77,12 +77,15 @@ def replicas() -> Replicas | None:
 
 
 def sum_over_replicas(value: tf.Tensor, group: Replicas) -> tf.Tensor:
-    """Returns the sum over all replicas, [shape of the value]; its gradient is the sum of their gradients."""
+    """Returns the sum over all replicas, [shape of the value]; its gradient is the sum of their gradients.
+
+    They meet for the gradient where it is taken, which for towers may be another run than the forward pass.
+    """
     total = group.sum([value])[0]
 
     @tf.custom_gradient
     def joined(value: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        return tf.identity(total), lambda upstream: (sum_over_replicas(upstream, group), None)
+        return tf.identity(total), lambda upstream: (sum_over_replicas(upstream, replicas() or group), None)
 
     return joined(value, total)
 
