@@ -8,7 +8,6 @@ import io
 import math
 import struct
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -100,7 +99,7 @@ def sample(size: int = 32) -> TrainTest:
     )
 
 
-def _examples(images: NDArray[Any], labels: NDArray[Any], *, size: int, what: str) -> Examples:
+def _examples(images: np.ndarray, labels: np.ndarray, *, size: int, what: str) -> Examples:
     border = (size - 28) // 2
     if border < 0 or 28 + 2 * border != size:
         raise ValueError(f"mnist: size is 28 plus an equal border on both sides (28, 30, 32, ...); got {size}.")
@@ -138,7 +137,7 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
         return np.frombuffer(body, np.uint8).reshape(shape)
 
 
-def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], ...]]:
+def _read_npz(path: Path) -> dict[str, tuple[np.ndarray, ...]]:
     with ZipReader(path) as archive:
         names = {(letter, part): f"{letter}_{part}.npy" for part in _FILES for letter in "xy"}
         missing = sorted(name.removesuffix(".npy") for name in names.values() if name not in archive.sizes)
@@ -147,7 +146,7 @@ def _read_npz(path: Path) -> dict[str, tuple[NDArray[Any], ...]]:
         return {part: tuple(_read_npy(archive, names[letter, part]) for letter in "xy") for part in _FILES}
 
 
-def _read_npy(archive: ZipReader, name: str) -> NDArray[Any]:
+def _read_npy(archive: ZipReader, name: str) -> np.ndarray:
     """Reads one array of numbers, whose declared shape is compared with the bytes that are there."""
     content = archive.read(name)
     with reading(archive.path, "an mnist.npz"):

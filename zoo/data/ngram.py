@@ -44,6 +44,7 @@ class NgramModel:
         if len(self.k) != order or min(self.k) < 0:
             raise ValueError(f"k must be {order} numbers that are not negative, got {self.k}")
         self.total = len(text)
+        # The shortest of the shifted texts, whose last word has all others before it, ends each row of histories.
         self.counts: list[Mapping[tuple[int, ...], int]] = [
             Counter(zip(*(text[i:] for i in range(n)), strict=False)) for n in range(1, order + 1)
         ]

@@ -7,8 +7,8 @@ side with antialiasing, crops the centre and normalises with ImageNet's mean and
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,7 @@ from zoo.scoping.features import check_range
 
 logger = logging.getLogger(__name__)
 
+Pixels: TypeAlias = np.ndarray | tf.Tensor
 METHODS = ("bilinear_tf1", "bilinear", "bilinear_antialias", "crop_or_pad")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -69,7 +70,7 @@ class Preprocessing:
                 f"mean and std must have {self.channels} values, std above 0. Received: {self.mean} and {self.std}"
             )
 
-    def __call__(self, images: Any) -> tf.Tensor:
+    def __call__(self, images: Pixels) -> tf.Tensor:
         """Prepares one picture or a batch; runs in eager mode, in ``tf.data`` and inside an exported graph.
 
         Args:
@@ -89,7 +90,13 @@ class Preprocessing:
         return self.normalise(resize(unit, self))
 
     def distort(
-        self, image: Any, seed: Any, *, boxes: Any = None, fast_mode: bool = True, min_area: float = 0.05
+        self,
+        image: Pixels,
+        seed: Pixels | Sequence[int],
+        *,
+        boxes: Pixels | None = None,
+        fast_mode: bool = True,
+        min_area: float = 0.05,
     ) -> tf.Tensor:
         """Prepares one training picture as slim's Inception preprocessing does: random box, flip and colour.
 
@@ -138,7 +145,7 @@ class Preprocessing:
         high = max((1 - m) / s for m, s in zip(self.mean, self.std, strict=True))
         return low, high
 
-    def check_range(self, inputs: Any) -> bool:
+    def check_range(self, inputs: Pixels) -> bool:
         """Says whether concrete network inputs lie in the range this preprocessing produces; logs a warning if not.
 
         Args:
@@ -170,7 +177,7 @@ class Preprocessing:
             raise ValueError(f"Preprocessing has no field {', '.join(sorted(unknown))}. Received: {dict(values)}")
         return cls(**values)
 
-    def _to_unit(self, images: Any) -> tf.Tensor:
+    def _to_unit(self, images: Pixels) -> tf.Tensor:
         images = tf.convert_to_tensor(images)
         if images.shape.rank not in (None, 3, 4):
             raise ValueError(f"Pictures are [H, W, C] or [N, H, W, C]. Received shape {images.shape}")

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from zoo import files
 from zoo.data import folders, images, pluralize
@@ -102,7 +102,7 @@ class Scan:
             for label in sorted({*used, *skipped})
         }
 
-    def _groups(self, differs: Callable[[Picture], Any] | None = None) -> list[list[Picture]]:
+    def _groups(self, differs: Callable[[Picture], object] | None = None) -> list[list[Picture]]:
         groups: dict[str, list[Picture]] = {}
         for picture in self.pictures:
             groups.setdefault(picture.pixels, []).append(picture)
@@ -269,6 +269,9 @@ def scan_images(
     return scan
 
 
+_Seen: TypeAlias = Picture | BadFile | None
+
+
 def _note_classes_without_pictures(scan: Scan, listing: folders.Listing) -> None:
     known = {*scan.counts, *listing.empty}
     scan.notes += [
@@ -290,7 +293,7 @@ def _look_one_level_down(scan: Scan) -> None:
         scan.notes.append(f"the only class, {label!r}, holds folders; did you mean {where!r}?{tree}{more}")
 
 
-def _map_in_order(pool: ThreadPoolExecutor, work: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+def _map_in_order(pool: ThreadPoolExecutor, work: Callable[[Found], _Seen], items: Iterable[Found]) -> Iterator[_Seen]:
     """Yields the results in order, with few results in flight however many items there are."""
     iterator = iter(items)
     while block := list(islice(iterator, 512)):

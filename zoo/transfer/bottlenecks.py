@@ -88,7 +88,7 @@ def _open_shard(path: Path) -> _Shard | None:
             return None
         start = file.tell()
     firsts = np.cumsum([0, *widths.values()])
-    names = {name: (int(first), width) for (name, width), first in zip(widths.items(), firsts, strict=False)}
+    names = {name: (int(first), width) for (name, width), first in zip(widths.items(), firsts[:-1], strict=True)}
     total = int(firsts[-1])
     whole = min(rows, (size - start) // (4 * total)) if total else 0  # a cut file keeps the rows that are whole
     held = [keys[i * _KEY_BYTES : (i + 1) * _KEY_BYTES] for i in range(whole)]

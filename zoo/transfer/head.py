@@ -318,7 +318,7 @@ def temperature_of(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 @register_function("head_alone")
-def head_alone(features: Any, **options: Any) -> Any:
+def head_alone(features: tf.Tensor, **options: Any) -> tf.Tensor:
     """The head as a network of its own: pooled features [N, D] -> logits [N, K]; see ``zoo.nets.retrained.head``."""
     return head_network(features, **options)
 

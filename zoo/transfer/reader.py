@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from zoo.data.decode import decode_image
 from zoo.data.images import WHITE, decode
-from zoo.data.preprocessing import Preprocessing
+from zoo.data.preprocessing import Pixels, Preprocessing
 from zoo.transfer.settings import FITS
 
 
@@ -49,7 +49,7 @@ class Reader:
         """Does the same to a string scalar with TensorFlow operations."""
         return self.prepare(decode_image(data, background=self.background, orient=self.orient))
 
-    def prepare(self, pixels: Any) -> tf.Tensor:
+    def prepare(self, pixels: Pixels) -> tf.Tensor:
         """Fits and scales uint8 [H, W, 3] -> float32 [height, width, channels]."""
         square = self.to_fit(pixels)
         if isinstance(square, np.ndarray) and square.dtype == np.uint8 and square.shape[2:] == (3,):
@@ -57,11 +57,11 @@ class Reader:
         return self.preprocessing(square)
 
     @functools.cached_property
-    def _traced(self) -> Any:
+    def _traced(self) -> Callable[[np.ndarray], tf.Tensor]:
         """The preprocessing as a graph, which threads run without waiting for one another in Python."""
         return tf.function(self.preprocessing, input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)])
 
-    def to_fit(self, pixels: Any) -> Any:
+    def to_fit(self, pixels: Pixels) -> Pixels:
         """Pads or crops uint8 [H, W, 3], an array or a tensor, to a square; leaves it with fit="stretch"."""
         if self.fit == "stretch":
             return pixels

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from zoo.data.split import key_of
 from zoo.files import write_whole
 from zoo.transfer.settings import Job
 from zoo.transfer.suspicious import Decision, apply_decisions, read_decisions
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +141,7 @@ def as_files(images: Any, labels: Any, folder: Path) -> str | os.PathLike[str]:
     return root
 
 
-def _of_dataset(dataset: Any) -> Iterator[tuple[np.ndarray, Any]]:
+def _of_dataset(dataset: "tf.data.Dataset") -> Iterator[tuple[np.ndarray, Any]]:
     for element in dataset:
         if not isinstance(element, tuple | list) or len(element) != 2:
             raise TypeError("A tf.data set must give pairs (picture, label).")
@@ -149,7 +152,7 @@ def _of_dataset(dataset: Any) -> Iterator[tuple[np.ndarray, Any]]:
             yield picture, label[()]
 
 
-def _folder_name(label: Any) -> str:
+def _folder_name(label: object) -> str:
     name = label.decode() if isinstance(label, bytes) else str(label)
     if not name or name.startswith(".") or "/" in name or "\0" in name:
         raise ValueError(f"The label {name!r} cannot be a folder's name; give a CSV of path,label instead.")

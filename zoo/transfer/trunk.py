@@ -166,7 +166,12 @@ def _embedded(size: int | None, options: dict[str, Any]) -> Trunk:
 
 
 def _trunk(
-    model: "Model", net: str, options: dict[str, Any], source: str, preprocessing: Preprocessing, shape: Any
+    model: "Model",
+    net: str,
+    options: dict[str, Any],
+    source: str,
+    preprocessing: Preprocessing,
+    shape: tuple[int, int, int],
 ) -> Trunk:
     preprocessing = dataclasses.replace(
         preprocessing,
@@ -174,7 +179,7 @@ def _trunk(
         central_fraction=None,  # ``Reader.fit`` does this instead
         shorter_side=None,
     ).with_size(shape[:2])
-    trunk = Trunk(model, net, options, source, digest_of(model), preprocessing, tuple(shape))
+    trunk = Trunk(model, net, options, source, digest_of(model), preprocessing, shape)
     if not trunk.end_points:
         raise ValueError(
             f"{net} has no end point with a map [N, H, W, C], so nothing can be pooled; take a convolutional network."

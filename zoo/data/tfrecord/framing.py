@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from zoo.files import BoundedStream, limits
 
@@ -123,17 +122,17 @@ def count_records(path: str | os.PathLike[str]) -> FileReport:
     name = os.fspath(path)
     offset = index = 0
     with _open(path) as stream, limits(max_bytes=sys.maxsize):  # nothing is kept, so any size is right
-        size, packed = os.path.getsize(path), isinstance(stream, gzip.GzipFile)
-        source: Any = BoundedStream(stream, path) if packed else stream
+        size = os.path.getsize(path)
+        packed = BoundedStream(stream, path) if isinstance(stream, gzip.GzipFile) else None
         while True:
             try:
-                header = source.read(HEADER)
+                header = (packed or stream).read(HEADER)
                 if not header:
                     return FileReport(name, index)
                 length, reason = _length(header)
                 end = offset + HEADER + length + FOOTER
                 if packed:
-                    cut = not reason and not _passes(source, length + FOOTER)
+                    cut = not reason and not _passes(packed, length + FOOTER)
                 else:
                     cut = end > size
                     stream.seek(min(end, size))

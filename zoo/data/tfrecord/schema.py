@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import DTypeLike
 
 from zoo.data.stream import Stream
 from zoo.data.tfrecord.files import find_files, record_stream
@@ -63,7 +64,7 @@ def byte_strings(*shape: int | None) -> Feature:
     return Feature("bytes", shape, tf.string)
 
 
-def array(dtype: Any, *shape: int | None) -> Feature:
+def array(dtype: DTypeLike | tf.DType, *shape: int | None) -> Feature:
     """A numeric array, stored as its bytes (little-endian, row by row).
 
     Raises:
