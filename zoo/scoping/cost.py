@@ -99,14 +99,7 @@ def scope_costs(network: Callable[..., Any], inputs: Any, **options: Any) -> lis
 
 
 def one_step(inputs: Any) -> tuple[Any, bool]:
-    """Gives sequences of open length, [N, ?] or [N, ?, width], the length 1: `scope_costs` then counts one step.
-
-    Args:
-        inputs: Shape of one example without batch, or a structure of ``tf.TensorSpec`` with batch.
-
-    Returns:
-        The inputs, and whether any length was open.
-    """
+    """Gives sequences of open length, [N, ?] or [N, ?, width], the length 1: `scope_costs` then counts one step."""
     specs = as_specs(inputs, "float32", batch=True)
 
     def is_open(spec: tf.TensorSpec) -> bool:
@@ -199,12 +192,7 @@ def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def summary_text(model: Model, width: int | None = None) -> str:
-    """Returns a table of the model's scopes: variables, parameters (those inside included), output, frozen or not.
-
-    Args:
-      model: A built model.
-      width: Characters a line; default: the terminal's.
-    """
+    """Returns a table of the model's scopes: variables, parameters (those inside included), output, frozen or not."""
     rows: dict[str, list[str]] = {}
     params: dict[str, int] = {}
     for name, weight in model._store.weights.items():

@@ -21,15 +21,10 @@ PREPARE = 'zoo.data.preprocessing.Preprocessing.from_dict(model.card["preprocess
 
 
 def one_for_none(inputs: Any) -> tf.Tensor | None:
-    """Returns one black picture to compute in place of an empty batch, of which only the output's shape is wanted.
+    """One black picture [1, H, W, C] to compute in place of an empty batch, of which only the output's shape is wanted.
 
-    oneDNN's convolution returns an empty batch with the channels of its input, which fails in the next layer.
-
-    Args:
-      inputs: What a model is given.
-
-    Returns:
-      [1, H, W, C] for concrete inputs of [0, H, W, C]; None for all others.
+    oneDNN's convolution returns an empty batch with the channels of its input, which fails in the next layer. None for
+    all inputs that are no concrete ones of [0, H, W, C].
     """
     shape = tuple(getattr(inputs, "shape", ()))
     if len(shape) != 4 or shape[0] != 0 or None in shape or not tf.executing_eagerly():
@@ -38,15 +33,9 @@ def one_for_none(inputs: Any) -> tf.Tensor | None:
 
 
 def check_range(inputs: Any, low: float, high: float) -> bool:
-    """Says whether concrete network inputs lie in the range that the weights expect; if not, the logger "zoo" warns.
+    """Says whether concrete inputs lie in the range that the weights expect; if not, the logger "zoo" warns.
 
-    Args:
-      inputs: Values; symbolic tensors and empty ones pass unchecked.
-      low: Lowest value of a prepared picture.
-      high: Highest value.
-
-    Returns:
-      True when nothing looks wrong.
+    Symbolic tensors and empty ones pass unchecked. `low` and `high` are the least and the most of a prepared picture.
     """
     if tf.is_symbolic_tensor(inputs) or not np.size(inputs):
         return True
@@ -87,14 +76,10 @@ def looks_of(images: Any) -> dict[str, np.ndarray]:
 
 
 def check_looks(inputs: Any, trained_on: Mapping[str, Any]) -> bool:
-    """Says whether pictures look like those that weights were trained on; if not, the logger "zoo" warns.
+    """Says whether pictures [N, H, W, C] look like those that weights were trained on; if not, the logger "zoo" warns.
 
-    Args:
-      inputs: [N, H, W, C], in the range that the weights expect.
-      trained_on: A card's ``pictures``: ``what`` they are, and the least and the most of each of `looks_of`'s numbers.
-
-    Returns:
-      True when the middle picture of every number lies within them, or within a tenth of them beside.
+    `trained_on` is a card's ``pictures``: ``what`` they are, and the least and the most of each number of `looks_of`.
+    The middle picture has to lie within them, or within a tenth of them beside.
     """
     if len(inputs.shape) != 4 or not np.size(inputs):
         return True

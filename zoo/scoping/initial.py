@@ -20,18 +20,7 @@ class ScopeError(ValueError):
 def initial_value(
     name: str, shape: Any, dtype: Any, initializer: Any, seed: Callable[[], tf.Tensor]
 ) -> tuple[tuple[int, ...], tf.DType, Callable[[], Any]]:
-    """Resolves shape, dtype and initial value as TF1's variable store does.
-
-    Args:
-      name: Full name, for messages.
-      shape: As given to `get_variable`.
-      dtype: The type asked for, or the scope's; a constant keeps its own.
-      initializer: As given to `get_variable`, or the scope's.
-      seed: Draws the seed of the default initializer.
-
-    Returns:
-      The shape, the dtype, and a function that makes the first value.
-    """
+    """Resolves shape, dtype and initial value as TF1's variable store does."""
     if inspect.isclass(initializer):
         initializer = initializer()
     if initializer is None:

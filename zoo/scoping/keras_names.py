@@ -20,15 +20,9 @@ _SAME: dict[Any, Any] = {"relu": tf.nn.relu, "tanh": tf.tanh}  # the very functi
 
 
 def activation(value: Any, where: str) -> Callable[[Any], Any] | None:
-    """Returns the function that an activation argument means, None for none.
+    """The function that an activation argument of `where` means: a function, Keras' name of one ("relu"), or None.
 
-    Args:
-      value: a function, Keras' name of one ("relu", "gelu", ...), or None.
-      where: who takes it, for the message.
-
-    Raises:
-      ValueError: a name that Keras does not know.
-      TypeError: neither name nor function.
+    Raises ValueError for a name that Keras does not know, TypeError for what is neither name nor function.
     """
     if value is None or (callable(value) and type(value) is not type):
         return value
@@ -36,14 +30,10 @@ def activation(value: Any, where: str) -> Callable[[Any], Any] | None:
 
 
 def initializer(value: Any, where: str) -> Any:
-    """Returns the initializer that an argument means; what draws without a seed of its own follows the model's.
+    """The initializer that an argument of `where` means; what draws without a seed of its own follows the model's.
 
-    Args:
-      value: a callable `(shape, dtype=...)`, Keras' name of one ("he_normal", ...), a constant, or None.
-      where: who takes it, for the message.
-
-    Raises:
-      ValueError: a name that Keras does not know.
+    It is a callable `(shape, dtype=...)`, Keras' name of one ("he_normal", ...; ValueError for others), a constant, or
+    None.
     """
     if isinstance(value, str):
         value = _found(value, keras.initializers, f"{where}: the initializer", "zoo.layers.zeros_initializer()")
@@ -55,15 +45,9 @@ def initializer(value: Any, where: str) -> Any:
 
 
 def regularizer(value: Any, where: str) -> Any:
-    """Returns the regularizer that an argument means; "l2" is Keras' sum of squares times 0.01.
+    """The regularizer that an argument of `where` means; "l2" is Keras' sum of squares times 0.01.
 
-    Args:
-      value: a function of a variable, Keras' name of one ("l1", "l2", "l1_l2"), or None.
-      where: who takes it, for the message.
-
-    Raises:
-      ValueError: a name that Keras does not know.
-      TypeError: neither name nor function.
+    Raises ValueError for a name that Keras does not know, TypeError for what is neither name nor function.
     """
     if value is None or (callable(value) and not inspect.isclass(value)):
         return value

@@ -370,13 +370,7 @@ def noted(model: Model, name: str) -> Iterator[Used]:
 def own(model: Model, used: Used, again: list[Used]) -> None:
     """Makes what a network uses the model's: layers become sublayers of their scope, variables get listed by name.
 
-    Args:
-      model: The model, just built.
-      used: What the build used.
-      again: What further traces used, in training and in inference.
-
-    Raises:
-      ScopeError: Something is made anew in each call.
+    `again` is what further traces used, in training and in inference: ScopeError for what is made anew in each call.
     """
     layers, loose = used.owned(), used.loose()
     for later in again:

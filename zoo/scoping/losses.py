@@ -34,15 +34,10 @@ def _maker(tensor: Any) -> str:
 
 
 def check_loss(makers: Any, loss: Any, *, strict: bool = True) -> None:
-    """Says that a loss takes probabilities where a network returns logits, or the other way round.
+    """Says that a loss takes probabilities where a network returns logits, or the other way round, by `makers_of`.
 
-    Args:
-      makers: from `makers_of`.
-      loss: as for `compile`: one, or a list or dict of them like the outputs.
-      strict: raise where the outputs cannot be probabilities; False warns. Where they could be either, it warns.
-
-    Raises:
-      ValueError: the outputs are those of a product or a convolution; the message has the loss to write.
+    Of a product or a convolution that is a ValueError with the loss to write, or a warning unless `strict`; where the
+    outputs could be either, always a warning.
     """
     for made, one in _pairs(makers, loss):
         name, from_logits = wants(one)

@@ -100,15 +100,9 @@ def root_of(names: Iterable[str]) -> str:
 
 
 def find_name(name: str, names: Iterable[str], kind: str) -> str:
-    """Returns the full name that `name` means: itself, or relative to the network's root scope.
+    """Returns the full name (`LeNet5/conv1/weights`) that a full or relative one (`conv1/weights`) means among all.
 
-    Args:
-      name: Full name (`LeNet5/conv1/weights`) or relative name (`conv1/weights`).
-      names: The full names there are.
-      kind: What they name, for the message.
-
-    Raises:
-      ValueError: No such name, with the nearest ones; or it means two things.
+    Raises ValueError, with the nearest, for a name that is none of the `kind`, or means two.
     """
     known = list(names)
     found = [full for full in dict.fromkeys((name, root_of(known) + name)) if full in known]

@@ -83,15 +83,10 @@ def spec_of(x: Any) -> tf.TensorSpec:
 
 
 def as_specs(shapes: Any, dtype: str, *, batch: bool) -> Any:
-    """Returns `TensorSpec`s for a shape or a structure of shapes, specs or `KerasTensor`s.
+    """Returns `TensorSpec`s for a shape (of sizes and None), or a structure of shapes, specs or `KerasTensor`s.
 
-    Args:
-      shapes: The shape, as a tuple of sizes and None, or a structure.
-      dtype: Type of inputs of which only the shape is given.
-      batch: Whether a plain shape lacks the batch, which is then put before it.
-
-    Raises:
-      ValueError: Something else.
+    `dtype` is for those of which only the shape is given, and `batch` says that those lack the batch, which is put
+    before them. Raises ValueError for anything else.
     """
     if isinstance(shapes, tf.TensorShape):
         shapes = tuple(shapes.as_list())
