@@ -137,12 +137,7 @@ class BottleneckCache:
                 where.setdefault(key, []).append((len(self._shards) - 1, row))
 
     def missing(self, keys: Iterable[str], names: Sequence[str]) -> list[str]:
-        """Returns the keys for which some end point is not there or is damaged, in order and once each.
-
-        Args:
-            keys: SHA-256 content hashes, in hexadecimal.
-            names: End points that are wanted.
-        """
+        """Returns the keys for which some end point is not there or is damaged, in order and once each."""
         return [key for key in dict.fromkeys(keys) if not all(self._has(bytes.fromhex(key), name) for name in names)]
 
     def _has(self, key: bytes, name: str) -> bool:
@@ -157,10 +152,6 @@ class BottleneckCache:
 
     def add(self, keys: Sequence[str], features: Mapping[str, np.ndarray]) -> None:
         """Adds rows; whole shards go to the disk at once, the rest with ``flush``.
-
-        Args:
-            keys: SHA-256 content hashes, in hexadecimal.
-            features: End point -> [len(keys), width].
 
         Raises:
             ValueError: The number of rows differs from the number of keys.

@@ -189,12 +189,7 @@ def evaluate(
 
 
 def calibration_bins(confidence: np.ndarray, right: np.ndarray, bins: int = 10) -> tuple[CalibrationBin, ...]:
-    """Sorts predictions into bins of equal width by confidence.
-
-    Args:
-        confidence: [N], the largest probability of each prediction.
-        right: [N], whether it was right.
-        bins: Their number; empty ones are left out.
+    """Sorts predictions into bins of equal width by confidence [N]; empty bins are left out.
 
     Source: Guo et al., "On Calibration of Modern Neural Networks", arXiv 1706.04599, section 2.
     """

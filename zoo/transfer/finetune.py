@@ -175,12 +175,6 @@ def _name_of(trunk: Trunk, head: Head, keys: Sequence[str], label_of: Mapping[st
 def trained_names(names: Sequence[str], trunk: Trunk, first: str, train_batch_norm: bool) -> list[str]:
     """Returns the names of the variables that fine-tuning trains: the head's, and the trunk's from an end point on.
 
-    Args:
-        names: All variable names, in the order of the network.
-        trunk: The trunk.
-        first: The end point.
-        train_batch_norm: Batch norm's too.
-
     Raises:
         ValueError: No variables belong to such an end point; the message lists those that have some.
     """

@@ -293,14 +293,10 @@ def calibrate(head: Head, features: Mapping[str, np.ndarray], labels: np.ndarray
 
 
 def temperature_of(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the divisor of the logits that minimises the cross-entropy with slightly smoothed labels.
+    """Returns the divisor of the logits that minimises the cross-entropy with slightly smoothed labels [N].
 
     A few pictures that are all right would ask for infinite confidence, so each label counts as (n + 1) / (n + 2), as
     in Platt's scaling.
-
-    Args:
-        logits: [N, K].
-        labels: [N] class indices.
 
     Source: Platt, "Probabilistic outputs for support vector machines", 1999, section 2.2.
     """

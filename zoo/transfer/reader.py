@@ -94,10 +94,7 @@ class Reader:
     def view(self, data: bytes, number: int, key: str) -> np.ndarray:
         """Prepares view ``number`` of a picture: 0 as it is, 1 its mirror image, 2 and more random crops and colours.
 
-        Args:
-            data: The file's bytes.
-            number: Of the view.
-            key: Content hash, the seed of the random views.
+        The key, the hash of the content, is the seed of the random ones.
         """
         if number < 2:
             prepared = self.read(data)

@@ -253,12 +253,6 @@ def line_chart(
 ) -> str:
     """Draws lines as an SVG that takes its colours from the page.
 
-    Args:
-        series: Name and points (x, y) of each line.
-        x_title: Under the chart.
-        y_title: Beside it.
-        limits: (x from, x to, y from, y to); those of the points by default.
-
     Returns:
         The SVG, all text escaped.
     """

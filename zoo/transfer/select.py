@@ -48,13 +48,7 @@ def choose_end_points(
     candidates: Sequence[tuple[str, ...]],
     parts: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> list[Choice]:
-    """Judges combinations of end points on left-out pictures.
-
-    Args:
-        scaled: End point -> [N, V, C] scaled features of V views.
-        labels: [N] class indices.
-        candidates: The combinations.
-        parts: Folds (train, held out) of the pictures.
+    """Judges combinations of end points (each scaled, [N, V, C] of V views) on the held-out pictures of the folds.
 
     Returns:
         The best line of each candidate.

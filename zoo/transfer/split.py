@@ -41,10 +41,7 @@ class Similar:
 def near_duplicates(features: np.ndarray, keys: Sequence[str], threshold: float) -> Similar:
     """Joins every picture with its nearest one where the cosine of their standardised features reaches the threshold.
 
-    Args:
-        features: [N, C], pooled.
-        keys: [N] content hashes, which settle ties.
-        threshold: Cosine; above 1 joins nothing.
+    The features are pooled, [N, C]; the keys settle ties; a threshold above 1 joins nothing.
 
     Returns:
         The near-duplicates; no group is larger than a tenth of the pictures.

@@ -115,10 +115,6 @@ def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: S
 def read_decisions(path: str | Path, classes: Sequence[str]) -> list[Decision]:
     """Reads what a person wrote into the first column; empty when there is no such file.
 
-    Args:
-        path: The CSV.
-        classes: The labels that may be written.
-
     Raises:
         ValueError: The columns were changed, or a decision is none; the message says in which row.
     """
@@ -151,12 +147,7 @@ def read_decisions(path: str | Path, classes: Sequence[str]) -> list[Decision]:
 
 
 def apply_decisions(scan: Scan, decisions: Sequence[Decision]) -> Scan:
-    """Returns the scan without the dropped pictures and with the labels set right; the files stay as they are.
-
-    Args:
-        scan: The pictures.
-        decisions: What was decided, see ``read_decisions``.
-    """
+    """Returns the scan without the dropped pictures and with the labels set right; the files stay as they are."""
     made = {(decision.sha256, decision.path): decision.decision for decision in decisions}
     pictures = []
     for picture in scan.pictures:

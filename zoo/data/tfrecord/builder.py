@@ -151,11 +151,6 @@ def build(
 def check_folder(out: str | os.PathLike[str], pictures: str | os.PathLike[str], overwrite: bool) -> list[Path]:
     """Looks at the folder that records are to be written to, before any work is done.
 
-    Args:
-        out: The folder; it need not be there.
-        pictures: The folder or CSV that the pictures come from.
-        overwrite: Whether an earlier build may be replaced.
-
     Returns:
         The files of an earlier build.
 

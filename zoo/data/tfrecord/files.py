@@ -189,12 +189,6 @@ def _shuffled(records: tf.data.Dataset, buffer: int, seed: int, epoch: int) -> t
 def records(files: Sequence[RecordFile], epoch: int, *, shuffle: bool, seed: int) -> tf.data.Dataset:
     """Returns an epoch's records as byte strings: every one of them once.
 
-    Args:
-        files: The files.
-        epoch: The epoch; with ``seed`` it decides the order.
-        shuffle: False reads file by file.
-        seed: Of the order.
-
     Returns:
         A data set of string scalars.
     """
@@ -227,15 +221,6 @@ def record_stream(
     ragged: bool = False,
 ) -> Stream:
     """Makes a stream of record files.
-
-    Args:
-        files: The files, as ``find_files`` returns them.
-        parse: ``parse(record, index, epoch)``: unpacks a record; ``index`` is its place in the epoch, for seeds.
-        batch_size: Records a batch; None for single ones.
-        shuffle: Another order each epoch.
-        seed: Of the orders.
-        drop_remainder: Leave out an unfilled last batch.
-        ragged: Batch features whose shapes vary as ragged tensors.
 
     Returns:
         The stream; skipped batches are read but not parsed.

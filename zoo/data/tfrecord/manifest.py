@@ -104,12 +104,6 @@ def note_files(folder: str | os.PathLike[str], name: str, files: Sequence[str], 
     """Lists files in the folder's manifest under a set's name, in place of what was listed for files of these names.
 
     A ``manifest.json`` that is not one of TFRecord files is somebody else's and stays as it is.
-
-    Args:
-        folder: The folder.
-        name: Of the set.
-        files: Names of the files that are new.
-        shards: What they hold; none takes them off the list.
     """
     path = Path(folder) / NAME
     try:

@@ -90,11 +90,6 @@ def _check_schema(schema: Schema) -> None:
 def make_example(values: Mapping[str, Any], schema: Schema, where: str = "example") -> bytes:
     """Packs values as a ``tf.train.Example``.
 
-    Args:
-        values: One value for each key of the schema.
-        schema: What to expect.
-        where: What to call the example in messages.
-
     Returns:
         The record; the same bytes for the same values.
 
