@@ -183,9 +183,12 @@ def test_bad_options_say_what_to_do():
         zoo.densenet_cifar(compression=1.5, **SMALL)
     with pytest.raises(ValueError, match="growth_rate is a whole number from 1; got 0"):
         zoo.densenet_cifar(**{**SMALL, "growth_rate": 0})
-    for wrong in ("abc", (2, 0), (2, 1.5), ()):
-        with pytest.raises(ValueError, match="block_config holds the layers of each block"):
+    kind, numbers = r"takes block_config as whole numbers, as \(6, 12\)", "block_config holds the layers of each block"
+    for wrong, message in (("abc", kind), ((2, 1.5), kind), ((2, 0), numbers), ((), numbers)):
+        with pytest.raises(ValueError, match=message):
             zoo.densenet(block_config=wrong, growth_rate=4, input_shape=(32, 32, 3))
+    with zoo.variable_store(), pytest.raises(ValueError, match=f"{numbers}.*got 'abc'"):  # without a builder's check
+        zoo.densenet.network(tf.zeros([1, 32, 32, 3]), block_config="abc", growth_rate=4)
     with pytest.raises(ValueError, match="memory is one of"):
         zoo.densenet_cifar(memory="all", **SMALL)
     with pytest.raises(ValueError, match="Set in_channels"):

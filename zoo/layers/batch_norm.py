@@ -13,6 +13,7 @@ from zoo.layers import context, moments, shared_norm
 from zoo.layers.initializers import ones_initializer, zeros_initializer
 from zoo.layers.recompute import Compute, after, mark
 
+Normalized = tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # outputs; mean and variance [C] for the moving ones
 _FUSED_TYPES = (tf.float32, tf.float16, tf.bfloat16)
 _FUSED_EPSILON = 1e-5  # cuDNN takes no smaller one
 _PARAMETERS = ("beta", "gamma")
@@ -22,10 +23,10 @@ _STATISTICS = ("moving_mean", "moving_variance")
 class Variables(NamedTuple):
     """The variables of one normalization, [C] each; None where there is none."""
 
-    gamma: Any
-    beta: Any
-    moving_mean: Any
-    moving_variance: Any
+    gamma: tf.Variable | None
+    beta: tf.Variable | None
+    moving_mean: tf.Variable
+    moving_variance: tf.Variable
 
 
 @scoping.add_arg_scope
@@ -105,12 +106,7 @@ def batch_norm(
     """
     inputs = context.float_tensor(inputs, "batch_norm")
     activate = context.functions(activation_fn, None, "batch_norm")
-    axis, rank = context.channel_axis(data_format, "batch_norm"), inputs.shape.rank
-    if rank is None or rank < 2:
-        rule = "undefined rank" if rank is None else f"shape {inputs.shape}"
-        raise ValueError(f"batch_norm expects input of rank 2 or more, got {rule}")
-    axis = rank - 1 if axis == 3 else 1
-    channels = context.channels_of(inputs.shape, axis, "batch_norm")
+    axis, channels = _channels(inputs, data_format)
     _check_keys("param_initializers", param_initializers, _PARAMETERS + _STATISTICS)
     _check_keys("param_regularizers", param_regularizers, _PARAMETERS)
     _check_keys("renorm_clipping", renorm_clipping, ("rmin", "rmax", "dmax"))
@@ -126,42 +122,23 @@ def batch_norm(
         group = scoping.replicas()
         synchronized = group is not None and (synchronized or group.synchronized)
         plain = batch_weights is None and not renorm and adjustment is None
-        unbiased = plain and fused is not False and rank in (2, 4)
+        unbiased = plain and fused is not False and inputs.shape.rank in (2, 4)
         kernel = unbiased and not synchronized and inputs.dtype in _FUSED_TYPES and epsilon >= _FUSED_EPSILON
+        renormalize = (renorm_clipping or {}, renorm_decay) if renorm else None
+        how = _Statistics(kernel, unbiased, synchronized, batch_weights, renormalize, adjustment)
 
-        def with_batch() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            if kernel:
-                return _fused(inputs, variables, epsilon, axis, True)
-            x = _exact(inputs)
-            mean, variance, count = moments.of_batch(x, axis, batch_weights, synchronized)
-            corrections = None
-            if renorm:
-                corrections, mean_in, variance_in = moments.renormalize(
-                    mean, variance, axis, epsilon, renorm_clipping or {}, renorm_decay
-                )
-            else:
-                mean_in, variance_in = mean, variance * (count / tf.maximum(count - 1, 1)) if unbiased else variance
-            adjust = None if adjustment is None else adjustment(tf.shape(inputs))
-            y = _compose(x, mean, variance, variables, epsilon, axis, corrections, adjust)
-            return tf.cast(y, inputs.dtype), tf.reshape(mean_in, [-1]), tf.reshape(variance_in, [-1])
+        def by_batch() -> Normalized:
+            return _by_batch(inputs, variables, epsilon, axis, how)
 
-        def with_moving() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            # no deterministic GPU kernel has this case's gradient
-            if kernel and not is_op_determinism_enabled():
-                return _fused(inputs, variables, epsilon, axis, False)
-            mean, variance = (
-                tf.convert_to_tensor(variables.moving_mean),
-                tf.convert_to_tensor(variables.moving_variance),
-            )
-            y = _compose(_exact(inputs), mean, variance, variables, epsilon, axis)
-            return tf.cast(y, inputs.dtype), mean, variance
+        def by_moving() -> Normalized:
+            return _by_moving(inputs, variables, epsilon, axis, kernel)
 
         if plain and not zero_debias_moving_mean and scoping.is_building():
             outputs, training = tf.identity(inputs), False  # the variables are there; no need to trace the rest
         elif training is None:
-            outputs, mean, variance = tf.cond(tf.cast(is_training, tf.bool), with_batch, with_moving)
+            outputs, mean, variance = tf.cond(tf.cast(is_training, tf.bool), by_batch, by_moving)
         else:
-            outputs, mean, variance = with_batch() if training else with_moving()
+            outputs, mean, variance = by_batch() if training else by_moving()
         outputs.set_shape(inputs.shape)
         normalized = outputs
         if training is not False:
@@ -175,6 +152,51 @@ def batch_norm(
         if activate is not None:
             outputs = activate(outputs)
         return context.collect(outputs_collections, opened.name, outputs)
+
+
+class _Statistics(NamedTuple):
+    """How a batch's statistics are taken: by the fused kernel or not, biased or not, over all replicas or not, with
+    weights, renormalized by (clipping, decay), and adjusted.
+    """
+
+    fused: bool
+    unbiased: bool
+    synchronized: bool
+    weights: tf.Tensor | None
+    renormalize: tuple[Mapping[str, Any], float] | None
+    adjustment: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]] | None
+
+
+def _channels(inputs: tf.Tensor, data_format: str | None) -> tuple[int, int]:
+    """The axis of the channels, and their number."""
+    axis, rank = context.channel_axis(data_format, "batch_norm"), inputs.shape.rank
+    if rank is None or rank < 2:
+        rule = "undefined rank" if rank is None else f"shape {inputs.shape}"
+        raise ValueError(f"batch_norm expects input of rank 2 or more, got {rule}")
+    axis = rank - 1 if axis == 3 else 1
+    return axis, context.channels_of(inputs.shape, axis, "batch_norm")
+
+
+def _by_batch(inputs: tf.Tensor, variables: Variables, epsilon: float, axis: int, how: _Statistics) -> Normalized:
+    if how.fused:
+        return _fused(inputs, variables, epsilon, axis, True)
+    x, corrections = _exact(inputs), None
+    mean, variance, count = moments.of_batch(x, axis, how.weights, how.synchronized)
+    if how.renormalize is not None:
+        corrections, mean_in, variance_in = moments.renormalize(mean, variance, axis, epsilon, *how.renormalize)
+    else:
+        mean_in, variance_in = mean, variance * (count / tf.maximum(count - 1, 1)) if how.unbiased else variance
+    adjust = None if how.adjustment is None else how.adjustment(tf.shape(inputs))
+    y = _compose(x, mean, variance, variables, epsilon, axis, corrections, adjust)
+    return tf.cast(y, inputs.dtype), tf.reshape(mean_in, [-1]), tf.reshape(variance_in, [-1])
+
+
+def _by_moving(inputs: tf.Tensor, variables: Variables, epsilon: float, axis: int, fused: bool) -> Normalized:
+    if fused and not is_op_determinism_enabled():  # no deterministic GPU kernel has this case's gradient
+        return _fused(inputs, variables, epsilon, axis, False)
+    mean, variance = tf.convert_to_tensor(variables.moving_mean), tf.convert_to_tensor(variables.moving_variance)
+    y = _compose(_exact(inputs), mean, variance, variables, epsilon, axis)
+    return tf.cast(y, inputs.dtype), mean, variance
 
 
 def _check_keys(what: str, given: Mapping[str, Any] | None, known: tuple[str, ...]) -> None:
@@ -197,7 +219,7 @@ def _variables(
     dtype, opened = tf.float64 if inputs.dtype == tf.float64 else tf.float32, scoping.get_variable_scope()
     no_penalty = scoping.no_regularizer if opened.regularizer is not None else None
 
-    def make(name: str, default: Any, is_trainable: bool) -> Any:
+    def make(name: str, default: context.Initializer, is_trainable: bool) -> tf.Variable:
         initializer = initializers.get(name, default)
         regularizer = regularizers.get(name) if name in _PARAMETERS else no_penalty
         return context.variable(
@@ -220,9 +242,7 @@ def _exact(inputs: tf.Tensor) -> tf.Tensor:
     return inputs if inputs.dtype == tf.float64 else tf.cast(inputs, tf.float32)
 
 
-def _fused(
-    inputs: tf.Tensor, variables: Variables, epsilon: float, axis: int, training: bool
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _fused(inputs: tf.Tensor, variables: Variables, epsilon: float, axis: int, training: bool) -> Normalized:
     """The fused kernel: outputs, mean, and variance (unbiased in training)."""
     channels = inputs.shape[axis]
     x = inputs if inputs.shape.rank == 4 else tf.reshape(inputs, [-1, 1, 1, channels])
@@ -289,7 +309,9 @@ def _compose(
     return y if beta is None else y + beta
 
 
-def _deliver(outputs: tf.Tensor, updates: list[Any], updates_collections: context.Collections) -> tf.Tensor:
+def _deliver(
+    outputs: tf.Tensor, updates: list[tf.Operation | tf.Tensor], updates_collections: context.Collections
+) -> tf.Tensor:
     """In a TF1 graph, hangs the updates where they will be run; elsewhere they have run."""
     if not scoping.in_graph():
         return outputs

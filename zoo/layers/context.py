@@ -1,11 +1,11 @@
-"""What the layers share: checked inputs, their variables, bias or normalizer, activation, collected outputs."""
+"""What the layers share: checked inputs, and the context that makes a layer's variables and ends it."""
 
 from __future__ import annotations
 
 import contextlib
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -17,6 +17,7 @@ from zoo.scoping.features import PREPARE
 Activation = keras_names.Activation
 Initializer = keras_names.Initializer
 Regularizer = keras_names.Regularizer
+Normalizer = Callable[..., tf.Tensor] | None
 Collections = str | Iterable[str] | None
 VariablesCollections = Iterable[str] | Mapping[str, Any] | None
 
@@ -26,20 +27,70 @@ _NOT_TRAINABLE = [_KEYS.GLOBAL_VARIABLES, _KEYS.MODEL_VARIABLES]
 _NO_SCOPE: contextlib.nullcontext[str] = contextlib.nullcontext("")
 
 
-def float_tensor(inputs: Any, layer: str) -> tf.Tensor:
-    """Converts a layer's input to a floating-point tensor.
+class Images(NamedTuple):
+    """A checked batch of images: the tensor, its static shape, the axis of the channels, and the order of the axes."""
 
-    Args:
-      inputs: tensor or array.
-      layer: the layer's name, for the message.
+    tensor: tf.Tensor
+    shape: tf.TensorShape
+    axis: int
+    layout: str
 
-    Returns:
-      The tensor, the same object if it is one.
+    @classmethod
+    def of(cls, inputs: Any, data_format: str | None, layer: str) -> Images:
+        """Checks a layer's input; refuses another type, rank or data format."""
+        tensor, axis = float_tensor(inputs, layer), channel_axis(data_format, layer)
+        return cls(tensor, image_shape(tensor, layer), axis, "NHWC" if axis == 3 else "NCHW")
 
-    Raises:
-      TypeError: no dense tensor, such as a RaggedTensor.
-      ValueError: its type is not floating.
+    @property
+    def first(self) -> int:
+        """The axis of the height."""
+        return 1 if self.axis == 3 else 2
+
+
+class Context(NamedTuple):
+    """What the arguments of a layer with weights say about its variables, its end and its output.
+
+    ``activation_fn`` is a function already (see ``functions``); all else is as in the layers.
     """
+
+    inputs: tf.Tensor
+    activation_fn: Callable[[Any], Any] | None
+    normalizer_fn: Normalizer
+    normalizer_params: Mapping[str, Any] | None
+    weights_initializer: Initializer
+    weights_regularizer: Regularizer
+    biases_initializer: Initializer
+    biases_regularizer: Regularizer
+    variables_collections: VariablesCollections
+    outputs_collections: Collections
+    trainable: bool
+
+    def kernel(self, shape: Iterable[int], name: str = "weights") -> tf.Tensor | tf.Variable:
+        """Gets or makes weights, in the type of the inputs."""
+        further = self.variables_collections
+        further = further.get("weights") if isinstance(further, Mapping) else further
+        how = self.weights_initializer, self.weights_regularizer, further, self.trainable
+        weights = variable(name, shape, self.inputs, *how)
+        return weights if weights.dtype == self.inputs.dtype else tf.cast(weights, self.inputs.dtype)
+
+    def finish(self, outputs: tf.Tensor, channels: int, layout: str, alias: str) -> tf.Tensor:
+        """Ends the layer: normalizer or else biases, then activation; ``alias`` is its full name."""
+        if self.normalizer_fn is not None:
+            outputs = self.normalizer_fn(outputs, **(self.normalizer_params or {}))
+        elif self.biases_initializer is not None:
+            how = self.biases_initializer, self.biases_regularizer, self.variables_collections, self.trainable
+            biases = variable("biases", [channels], outputs, *how)
+            if biases.dtype != outputs.dtype:
+                biases = tf.cast(biases, outputs.dtype)
+            outputs = tf.raw_ops.BiasAdd(value=outputs, bias=biases, data_format=layout)
+        if self.activation_fn is not None:
+            recomputed = self.activation_fn is tf.nn.relu and recompute.how(outputs) is not None
+            outputs = recompute.relu(outputs) if recomputed else self.activation_fn(outputs)
+        return collect(self.outputs_collections, alias, outputs) if self.outputs_collections else outputs
+
+
+def float_tensor(inputs: Any, layer: str) -> tf.Tensor:
+    """Converts a layer's input to a tensor (the same object if it is one); refuses one that is not floating."""
     inputs = scoping.dense_tensor(inputs, layer)
     if not inputs.dtype.is_floating:
         if not inputs.dtype.is_integer:
@@ -56,11 +107,7 @@ def float_tensor(inputs: Any, layer: str) -> tf.Tensor:
 
 
 def channel_axis(data_format: str | None, layer: str) -> int:
-    """Returns the axis of the channels of an image batch: 3 for "NHWC" and None, 1 for "NCHW".
-
-    Raises:
-      ValueError: another data format.
-    """
+    """Returns the axis of the channels of an image batch: 3 for "NHWC" and None, 1 for "NCHW"; refuses others."""
     if data_format is None or data_format == "NHWC":
         return 3
     if data_format == "NCHW":
@@ -70,11 +117,7 @@ def channel_axis(data_format: str | None, layer: str) -> int:
 
 
 def image_shape(inputs: tf.Tensor, layer: str) -> tf.TensorShape:
-    """Returns the static shape of an image batch.
-
-    Raises:
-      ValueError: the rank is not 4.
-    """
+    """Returns the static shape of an image batch; refuses another rank than 4."""
     shape = inputs.shape
     if shape.rank != 4:
         raise ValueError(f"{layer} expects input with rank 4, got {shape.rank} (shape {shape})")
@@ -82,11 +125,7 @@ def image_shape(inputs: tf.Tensor, layer: str) -> tf.TensorShape:
 
 
 def channels_of(shape: tf.TensorShape, axis: int, layer: str) -> int:
-    """Returns the size of the channel axis.
-
-    Raises:
-      ValueError: it is unknown.
-    """
+    """Returns the size of the channel axis; refuses an unknown one."""
     channels = shape[axis]
     if channels is None:
         raise ValueError(
@@ -96,17 +135,13 @@ def channels_of(shape: tf.TensorShape, axis: int, layer: str) -> int:
 
 
 def integer(value: Any, what: str, layer: str) -> int:
-    """Returns a positive integer argument.
-
-    Raises:
-      ValueError: it is not one.
-    """
+    """Returns a positive integer argument; refuses anything else."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{layer}: {what} is a positive integer, got {value!r}")
     return int(value)
 
 
-def functions(activation_fn: Any, normalizer_fn: Any, layer: str) -> Callable[[Any], Any] | None:
+def functions(activation_fn: Activation, normalizer_fn: Normalizer, layer: str) -> Callable[[Any], Any] | None:
     """Returns a layer's activation, by Keras' name too; refuses a normalizer that is no function."""
     if normalizer_fn is not None and (not callable(normalizer_fn) or type(normalizer_fn) is type):
         raise TypeError(
@@ -128,107 +163,26 @@ def variable(
     regularizer: Regularizer = None,
     collections: VariablesCollections = None,
     trainable: bool = True,
-    kind: str | None = None,
     dtype: tf.DType | None = None,
-) -> Any:
-    """Gets or makes a variable of the current layer.
+) -> tf.Variable:
+    """Gets or makes a variable of the current layer, by default float64 for float64 inputs, else the scope's type.
 
-    Args:
-      name: name inside the layer's scope.
-      shape: its shape.
-      inputs: the layer's input; float64 inputs get float64 variables.
-      initializer: default: the scope's.
-      regularizer: default: the scope's.
-      collections: further collections, or a dictionary of them by `kind`.
-      trainable: whether it is.
-      kind: key in that dictionary, default the name.
-      dtype: type; default float64 for float64 inputs, else the scope's (float32 at the root).
-
-    Returns:
-      The variable.
+    ``collections`` are further ones, or a dictionary of them by name; an initializer or regularizer of None is the
+    scope's.
     """
     names = _TRAINABLE if trainable else _NOT_TRAINABLE
     if collections:
-        further = collections.get(kind or name) if isinstance(collections, Mapping) else collections
+        further = collections.get(name) if isinstance(collections, Mapping) else collections
         names = list(dict.fromkeys([*names, *([further] if isinstance(further, str) else further or ())]))
     if dtype is None and inputs.dtype == tf.float64:
         dtype = tf.float64
     return scoping.get_variable(name, shape, dtype, initializer, regularizer, trainable, names)
 
 
-def kernel(
-    name: str,
-    shape: Iterable[int],
-    inputs: tf.Tensor,
-    initializer: Initializer,
-    regularizer: Regularizer,
-    collections: VariablesCollections,
-    trainable: bool,
-) -> Any:
-    """Gets or makes a layer's weights, in the type of its input (arguments as in `variable`)."""
-    weights = variable(name, shape, inputs, initializer, regularizer, collections, trainable, "weights")
-    return weights if weights.dtype == inputs.dtype else tf.cast(weights, inputs.dtype)
-
-
-def finish(
-    outputs: tf.Tensor,
-    channels: int,
-    data_format: str,
-    activation_fn: Callable[[Any], Any] | None,
-    normalizer_fn: Callable[..., tf.Tensor] | None,
-    normalizer_params: Mapping[str, Any] | None,
-    biases_initializer: Initializer,
-    biases_regularizer: Regularizer,
-    variables_collections: VariablesCollections,
-    trainable: bool,
-    outputs_collections: Collections,
-    alias: str,
-) -> tf.Tensor:
-    """Ends a layer with weights: normalizer or else biases, then activation.
-
-    Args:
-      outputs: what the weights gave.
-      channels: number of output channels, the size of the biases.
-      data_format: "NHWC" or "NCHW".
-      activation_fn: function of the result, or None.
-      normalizer_fn: replaces the biases if given.
-      normalizer_params: its keyword arguments.
-      biases_initializer: None for no biases.
-      biases_regularizer: penalty of the biases.
-      variables_collections: as in the layer.
-      trainable: as in the layer.
-      outputs_collections: as in the layer.
-      alias: the layer's full name.
-
-    Returns:
-      The layer's output.
-    """
-    if normalizer_fn is not None:
-        outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-    elif biases_initializer is not None:
-        biases = variable(
-            "biases", [channels], outputs, biases_initializer, biases_regularizer, variables_collections, trainable
-        )
-        if biases.dtype != outputs.dtype:
-            biases = tf.cast(biases, outputs.dtype)
-        outputs = tf.raw_ops.BiasAdd(value=outputs, bias=biases, data_format=data_format)
-    if activation_fn is not None:
-        recomputed = activation_fn is tf.nn.relu and recompute.how(outputs) is not None
-        outputs = recompute.relu(outputs) if recomputed else activation_fn(outputs)
-    return collect(outputs_collections, alias, outputs) if outputs_collections else outputs
-
-
-def op_scope(scope: str | None, default_name: str, outputs_collections: Collections) -> Any:
-    """Opens the name scope of a layer without variables.
-
-    Args:
-      scope: its name, or None.
-      default_name: used when there is none.
-      outputs_collections: where its output will go, which needs the full name in eager mode too.
-
-    Returns:
-      A context manager that gives the full name.
-    """
+def op_scope(
+    scope: str | None, default_name: str, outputs_collections: Collections
+) -> contextlib.AbstractContextManager[str]:
+    """Opens the name scope of a layer without variables; it gives the full name if collections will need it."""
     if not tf.executing_eagerly():
         return tf.compat.v1.name_scope(scope, default_name)
     if not outputs_collections:
@@ -238,16 +192,7 @@ def op_scope(scope: str | None, default_name: str, outputs_collections: Collecti
 
 
 def collect(outputs_collections: Collections, alias: str, outputs: tf.Tensor) -> tf.Tensor:
-    """Adds a layer's output to collections, and its name to the tensor's `aliases`.
-
-    Args:
-      outputs_collections: a name, several, or None.
-      alias: the layer's full name.
-      outputs: its output.
-
-    Returns:
-      The output.
-    """
+    """Adds a layer's output to collections, and its full name to the tensor's `aliases` (TF-Slim's); returns it."""
     if outputs_collections:
         outputs.aliases = [*getattr(outputs, "aliases", ()), alias.rstrip("/")]
         names = [outputs_collections] if isinstance(outputs_collections, str) else outputs_collections
@@ -257,14 +202,7 @@ def collect(outputs_collections: Collections, alias: str, outputs: tf.Tensor) ->
 
 
 def static_bool(value: Any) -> bool | None:
-    """Reads a flag.
-
-    Args:
-      value: bool, number, boolean tensor or variable; None counts as False.
-
-    Returns:
-      Its value, or None when only the running graph will know it.
-    """
+    """Reads a flag (bool, number, boolean tensor or variable; None is False); None if only the graph will know it."""
     if value is None or isinstance(value, bool):
         return bool(value)
     if isinstance(value, tf.Variable):

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.layers import context, recompute
-from zoo.layers.geometry import Padding, Pair, check_window, paddings, pair
+from zoo.layers import recompute
+from zoo.layers.context import (
+    Activation,
+    Collections,
+    Context,
+    Images,
+    Initializer,
+    Normalizer,
+    Regularizer,
+    VariablesCollections,
+    channels_of,
+    float_tensor,
+    functions,
+    integer,
+    without_gpu,
+)
+from zoo.layers.geometry import Padding, Pair, Window, paddings, pair
 from zoo.layers.initializers import (
     constant_initializer,
     random_normal_initializer,
@@ -39,7 +54,7 @@ def conv_relu(x: tf.Tensor, kernel_shape: Iterable[int], bias_shape: Iterable[in
 
     Source: TensorFlow 1, guide "Sharing variables".
     """
-    x = context.float_tensor(x, "conv_relu")
+    x = float_tensor(x, "conv_relu")
     weights = scoping.get_variable("weights", kernel_shape, initializer=random_normal_initializer())
     biases = scoping.get_variable("biases", bias_shape, initializer=constant_initializer(0.0))
     if weights.dtype != x.dtype:
@@ -57,16 +72,16 @@ def conv2d(
     padding: Padding = "SAME",
     data_format: str | None = None,
     rate: Pair = 1,
-    activation_fn: context.Activation = tf.nn.relu,
-    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    activation_fn: Activation = tf.nn.relu,
+    normalizer_fn: Normalizer = None,
     normalizer_params: Mapping[str, Any] | None = None,
-    weights_initializer: context.Initializer = xavier_initializer(),
-    weights_regularizer: context.Regularizer = None,
-    biases_initializer: context.Initializer = zeros_initializer(),
-    biases_regularizer: context.Regularizer = None,
+    weights_initializer: Initializer = xavier_initializer(),
+    weights_regularizer: Regularizer = None,
+    biases_initializer: Initializer = zeros_initializer(),
+    biases_regularizer: Regularizer = None,
     reuse: Any = None,
-    variables_collections: context.VariablesCollections = None,
-    outputs_collections: context.Collections = None,
+    variables_collections: VariablesCollections = None,
+    outputs_collections: Collections = None,
     trainable: bool = True,
     scope: Any = None,
     groups: int = 1,
@@ -106,67 +121,38 @@ def conv2d(
 
     Source: TF-Slim's `conv2d`; groups and explicit padding are additions.
     """
-    inputs = context.float_tensor(inputs, "conv2d")
-    activate = context.functions(activation_fn, normalizer_fn, "conv2d")
-    axis = context.channel_axis(data_format, "conv2d")
-    shape = context.image_shape(inputs, "conv2d")
-    channels = context.channels_of(shape, axis, "conv2d")
-    num_outputs = context.integer(num_outputs, "num_outputs", "conv2d")
-    layout = "NHWC" if axis == 3 else "NCHW"
-    (height, width), strides = pair(kernel_size, "kernel_size", "conv2d"), pair(stride, "stride", "conv2d", layout)
-    rates = pair(rate, "rate", "conv2d", layout)
-    padding, explicit = paddings(padding, "conv2d", layout)
-    _check(channels, num_outputs, strides, rates, groups)
-    window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)
-    check_window(shape, 1 if axis == 3 else 2, window, padding, explicit, "conv2d")
-    with scoping.variable_scope(scope, "Conv", [inputs], reuse=reuse) as opened:
-        weights = context.kernel(
-            "weights",
-            [height, width, channels // groups, num_outputs],
-            inputs,
-            weights_initializer,
-            weights_regularizer,
-            variables_collections,
-            trainable,
-        )
-        return context.finish(
-            _convolve(inputs, weights, strides, rates, padding, explicit, layout, groups),
-            num_outputs,
-            layout,
-            activate,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            variables_collections,
-            trainable,
-            outputs_collections,
-            opened.name,
-        )
-
-
-def _check(channels: int, num_outputs: int, strides: tuple[int, int], rates: tuple[int, int], groups: int) -> None:
-    if rates != (1, 1) and strides != (1, 1):
-        raise ValueError(f"conv2d: a rate other than 1 needs stride 1, got rate={rates} and stride={strides}: drop one")
+    images = Images.of(inputs, data_format, "conv2d")
+    context = Context(
+        images.tensor,
+        functions(activation_fn, normalizer_fn, "conv2d"),
+        normalizer_fn,
+        normalizer_params,
+        weights_initializer,
+        weights_regularizer,
+        biases_initializer,
+        biases_regularizer,
+        variables_collections,
+        outputs_collections,
+        trainable,
+    )
+    channels = channels_of(images.shape, images.axis, "conv2d")
+    num_outputs = integer(num_outputs, "num_outputs", "conv2d")
+    window = Window.of(images, kernel_size, stride, rate, padding, "conv2d")
     if groups != 1 and (groups < 1 or channels % groups or num_outputs % groups):
         raise ValueError(
             f"conv2d: groups divides the channels and the filters, got groups={groups} for {channels} channels and "
             f"{num_outputs} filters"
         )
+    with scoping.variable_scope(scope, "Conv", [images.tensor], reuse=reuse) as opened:
+        weights = context.kernel([*window.sides, channels // groups, num_outputs])
+        outputs = _convolve(images.tensor, weights, window, images.layout, groups)
+        return context.finish(outputs, num_outputs, images.layout, opened.name)
 
 
-def _convolve(
-    x: tf.Tensor,
-    weights: tf.Tensor,
-    strides: tuple[int, int],
-    rates: tuple[int, int],
-    padding: str,
-    explicit: list[int],
-    layout: str,
-    groups: int,
-) -> tf.Tensor:
+def _convolve(x: tf.Tensor, weights: tf.Tensor, window: Window, layout: str, groups: int) -> tf.Tensor:
+    _, strides, rates, padding, explicit = window
     if layout == "NCHW":
-        if not context.without_gpu():
+        if not without_gpu():
             return tf.raw_ops.Conv2D(
                 input=x,
                 filter=weights,
@@ -176,17 +162,16 @@ def _convolve(
                 data_format="NCHW",
                 dilations=[1, 1, *rates],
             )
-        explicit = explicit and [*explicit[:2], *explicit[4:], *explicit[:2]]
-        y = _convolve(tf.transpose(x, [0, 2, 3, 1]), weights, strides, rates, padding, explicit, "NHWC", groups)
-        return tf.transpose(y, [0, 3, 1, 2])
-    if explicit and context.without_gpu():  # oneDNN has no filter gradient with explicit padding, and Eigen's is slow
+        turned = window._replace(explicit=explicit and [*explicit[:2], *explicit[4:], *explicit[:2]])
+        return tf.transpose(_convolve(tf.transpose(x, [0, 2, 3, 1]), weights, turned, "NHWC", groups), [0, 3, 1, 2])
+    if explicit and without_gpu():  # oneDNN has no filter gradient with explicit padding, and Eigen's is slow
         x, padding, explicit = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)]), "VALID", []
-    if (groups > 1 or rates != (1, 1)) and context.without_gpu():  # kernels with gaps
-        if not _one_dnn(x.dtype) and groups > 1:
-            split = zip(tf.split(x, groups, axis=3), tf.split(weights, groups, axis=3), strict=True)
-            return tf.concat([_convolve(a, b, strides, rates, padding, explicit, layout, 1) for a, b in split], axis=3)
-        if not _one_dnn(x.dtype):
+    if (groups > 1 or rates != (1, 1)) and without_gpu() and not _one_dnn(x.dtype):  # kernels with gaps
+        if groups == 1:
             return tf.nn.convolution(x, weights, padding=padding, dilations=rates)
+        split = zip(tf.split(x, groups, axis=3), tf.split(weights, groups, axis=3), strict=True)
+        window = window._replace(padding=padding, explicit=explicit)
+        return tf.concat([_convolve(a, b, window, layout, 1) for a, b in split], axis=3)
     how_to = {
         "strides": [1, *strides, 1],
         "padding": padding,
@@ -214,17 +199,17 @@ def separable_conv2d(
     padding: Padding = "SAME",
     data_format: str = "NHWC",
     rate: Pair = 1,
-    activation_fn: context.Activation = tf.nn.relu,
-    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    activation_fn: Activation = tf.nn.relu,
+    normalizer_fn: Normalizer = None,
     normalizer_params: Mapping[str, Any] | None = None,
-    weights_initializer: context.Initializer = xavier_initializer(),
-    pointwise_initializer: context.Initializer = None,
-    weights_regularizer: context.Regularizer = None,
-    biases_initializer: context.Initializer = zeros_initializer(),
-    biases_regularizer: context.Regularizer = None,
+    weights_initializer: Initializer = xavier_initializer(),
+    pointwise_initializer: Initializer = None,
+    weights_regularizer: Regularizer = None,
+    biases_initializer: Initializer = zeros_initializer(),
+    biases_regularizer: Regularizer = None,
     reuse: Any = None,
-    variables_collections: context.VariablesCollections = None,
-    outputs_collections: context.Collections = None,
+    variables_collections: VariablesCollections = None,
+    outputs_collections: Collections = None,
     trainable: bool = True,
     scope: Any = None,
 ) -> tf.Tensor:
@@ -266,62 +251,45 @@ def separable_conv2d(
     Source: TF-Slim's `separable_conv2d`; Chollet 2017, figure 4.
     """
     layer = "separable_conv2d"
-    inputs = context.float_tensor(inputs, layer)
-    activate = context.functions(activation_fn, normalizer_fn, layer)
-    axis = context.channel_axis(data_format, layer)
-    shape = context.image_shape(inputs, layer)
-    channels = context.channels_of(shape, axis, layer)
-    depth = channels * context.integer(depth_multiplier, "depth_multiplier", layer)
-    filters = depth if num_outputs is None else context.integer(num_outputs, "num_outputs", layer)
-    layout = "NHWC" if axis == 3 else "NCHW"
-    (height, width), strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, layout)
-    rates = pair(rate, "rate", layer, layout)
-    if strides[0] != strides[1]:
-        raise ValueError(f"{layer}: the step down equals the step to the right, got stride={strides}: use one number")
-    if rates != (1, 1) and strides != (1, 1):
+    images = Images.of(inputs, data_format, layer)
+    context = Context(
+        images.tensor,
+        functions(activation_fn, normalizer_fn, layer),
+        normalizer_fn,
+        normalizer_params,
+        weights_initializer,
+        weights_regularizer,
+        biases_initializer,
+        biases_regularizer,
+        variables_collections,
+        outputs_collections,
+        trainable,
+    )
+    channels = channels_of(images.shape, images.axis, layer)
+    depth = channels * integer(depth_multiplier, "depth_multiplier", layer)
+    filters = depth if num_outputs is None else integer(num_outputs, "num_outputs", layer)
+    window = Window.of(images, kernel_size, stride, rate, padding, layer)
+    if window.strides[0] != window.strides[1]:
         raise ValueError(
-            f"{layer}: a rate other than 1 needs stride 1, got rate={rates} and stride={strides}: drop one"
+            f"{layer}: the step down equals the step to the right, got stride={window.strides}: use one number"
         )
-    padding, explicit = paddings(padding, layer, layout)
-    window = (rates[0] * (height - 1) + 1, rates[1] * (width - 1) + 1)
-    check_window(shape, 1 if axis == 3 else 2, window, padding, explicit, layer)
-    with scoping.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as opened:
-        weights = (inputs, weights_initializer, weights_regularizer, variables_collections, trainable)
-        depthwise = context.kernel("depthwise_weights", [height, width, channels, depth_multiplier], *weights)
+    with scoping.variable_scope(scope, "SeparableConv2d", [images.tensor], reuse=reuse) as opened:
+        depthwise = context.kernel([*window.sides, channels, depth_multiplier], "depthwise_weights")
         pointwise = None
         if num_outputs is not None:
-            initializer = pointwise_initializer or weights_initializer
-            pointwise = context.kernel("pointwise_weights", [1, 1, depth, filters], inputs, initializer, *weights[2:])
-        if explicit:
-            inputs = tf.pad(inputs, [explicit[i : i + 2] for i in range(0, 8, 2)])
-            padding = "VALID"
-        return context.finish(
-            _separable(inputs, depthwise, pointwise, strides, rates, padding, axis),
-            filters,
-            data_format,
-            activate,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            variables_collections,
-            trainable,
-            outputs_collections,
-            opened.name,
-        )
+            own = context._replace(weights_initializer=pointwise_initializer or weights_initializer)
+            pointwise = own.kernel([1, 1, depth, filters], "pointwise_weights")
+        outputs = _separable(images.tensor, depthwise, pointwise, window, images.axis)
+        return context.finish(outputs, filters, images.layout, opened.name)
 
 
-def _separable(
-    x: tf.Tensor,
-    depthwise: tf.Tensor,
-    pointwise: tf.Tensor | None,
-    strides: tuple[int, int],
-    rates: tuple[int, int],
-    padding: str,
-    axis: int,
-) -> tf.Tensor:
-    if axis == 1 and context.without_gpu():
-        y = _separable(tf.transpose(x, [0, 2, 3, 1]), depthwise, pointwise, strides, rates, padding, 3)
+def _separable(x: tf.Tensor, depthwise: tf.Tensor, pointwise: tf.Tensor | None, window: Window, axis: int) -> tf.Tensor:
+    _, strides, rates, padding, explicit = window
+    if explicit:
+        x, padding = tf.pad(x, [explicit[i : i + 2] for i in range(0, 8, 2)]), "VALID"
+    if axis == 1 and without_gpu():
+        window = window._replace(padding=padding, explicit=[])
+        y = _separable(tf.transpose(x, [0, 2, 3, 1]), depthwise, pointwise, window, 3)
         return tf.transpose(y, [0, 3, 1, 2])
     steps, layout = ([1, *strides, 1], "NHWC") if axis == 3 else ([1, 1, *strides], "NCHW")
     if rates != (1, 1):
@@ -343,16 +311,16 @@ def conv2d_transpose(
     stride: Pair = 1,
     padding: str = "SAME",
     data_format: str = "NHWC",
-    activation_fn: context.Activation = tf.nn.relu,
-    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    activation_fn: Activation = tf.nn.relu,
+    normalizer_fn: Normalizer = None,
     normalizer_params: Mapping[str, Any] | None = None,
-    weights_initializer: context.Initializer = xavier_initializer(),
-    weights_regularizer: context.Regularizer = None,
-    biases_initializer: context.Initializer = zeros_initializer(),
-    biases_regularizer: context.Regularizer = None,
+    weights_initializer: Initializer = xavier_initializer(),
+    weights_regularizer: Regularizer = None,
+    biases_initializer: Initializer = zeros_initializer(),
+    biases_regularizer: Regularizer = None,
     reuse: Any = None,
-    variables_collections: context.VariablesCollections = None,
-    outputs_collections: context.Collections = None,
+    variables_collections: VariablesCollections = None,
+    outputs_collections: Collections = None,
     trainable: bool = True,
     scope: Any = None,
 ) -> tf.Tensor:
@@ -390,54 +358,37 @@ def conv2d_transpose(
     Source: TF-Slim's `conv2d_transpose`.
     """
     layer = "conv2d_transpose"
-    inputs = context.float_tensor(inputs, layer)
-    activate = context.functions(activation_fn, normalizer_fn, layer)
-    axis = context.channel_axis(data_format, layer)
-    channels = context.channels_of(context.image_shape(inputs, layer), axis, layer)
-    num_outputs = context.integer(num_outputs, "num_outputs", layer)
-    layout = "NHWC" if axis == 3 else "NCHW"
-    kernel_sides, strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, layout)
+    images = Images.of(inputs, data_format, layer)
+    context = Context(
+        images.tensor,
+        functions(activation_fn, normalizer_fn, layer),
+        normalizer_fn,
+        normalizer_params,
+        weights_initializer,
+        weights_regularizer,
+        biases_initializer,
+        biases_regularizer,
+        variables_collections,
+        outputs_collections,
+        trainable,
+    )
+    channels = channels_of(images.shape, images.axis, layer)
+    num_outputs = integer(num_outputs, "num_outputs", layer)
+    sides, strides = pair(kernel_size, "kernel_size", layer), pair(stride, "stride", layer, images.layout)
     if not isinstance(padding, str):
         raise ValueError(f'{layer}: padding is "SAME" or "VALID", got {padding!r}: crop the output of "VALID"')
-    padding, _ = paddings(padding, layer, data_format)
-    with scoping.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as opened:
-        weights = context.kernel(
-            "weights",
-            [*kernel_sides, num_outputs, channels],
-            inputs,
-            weights_initializer,
-            weights_regularizer,
-            variables_collections,
-            trainable,
-        )
-        return context.finish(
-            _transposed(inputs, weights, num_outputs, kernel_sides, strides, padding, axis),
-            num_outputs,
-            data_format,
-            activate,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            variables_collections,
-            trainable,
-            outputs_collections,
-            opened.name,
-        )
+    window = Window(sides, strides, (1, 1), *paddings(padding, layer, images.layout))
+    with scoping.variable_scope(scope, "Conv2d_transpose", [images.tensor], reuse=reuse) as opened:
+        weights = context.kernel([*sides, num_outputs, channels])
+        outputs = _transposed(images.tensor, weights, num_outputs, window, images.axis)
+        return context.finish(outputs, num_outputs, images.layout, opened.name)
 
 
-def _transposed(
-    x: tf.Tensor,
-    weights: tf.Tensor,
-    num_outputs: int,
-    kernel_sides: tuple[int, int],
-    strides: tuple[int, int],
-    padding: str,
-    axis: int,
-) -> tf.Tensor:
-    if axis == 1 and context.without_gpu():
-        y = _transposed(tf.transpose(x, [0, 2, 3, 1]), weights, num_outputs, kernel_sides, strides, padding, 3)
+def _transposed(x: tf.Tensor, weights: tf.Tensor, num_outputs: int, window: Window, axis: int) -> tf.Tensor:
+    if axis == 1 and without_gpu():
+        y = _transposed(tf.transpose(x, [0, 2, 3, 1]), weights, num_outputs, window, 3)
         return tf.transpose(y, [0, 3, 1, 2])
+    sides, strides, _, padding, _ = window
     known = x.shape.as_list()
     dynamic: Any = tf.shape(x) if None in known else None
     first = 1 if axis == 3 else 2
@@ -445,7 +396,7 @@ def _transposed(
     static: list[int | None] = list(known)
     sizes[axis] = static[axis] = num_outputs
     for i in range(2):
-        extra = max(kernel_sides[i] - strides[i], 0) if padding == "VALID" else 0
+        extra = max(sides[i] - strides[i], 0) if padding == "VALID" else 0
         sizes[first + i] = sizes[first + i] * strides[i] + extra
         side = known[first + i]
         static[first + i] = None if side is None else side * strides[i] + extra

@@ -18,7 +18,7 @@ def fully_connected(
     inputs: tf.Tensor,
     num_outputs: int,
     activation_fn: context.Activation = tf.nn.relu,
-    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_fn: context.Normalizer = None,
     normalizer_params: Mapping[str, Any] | None = None,
     weights_initializer: context.Initializer = xavier_initializer(),
     weights_regularizer: context.Regularizer = None,
@@ -59,41 +59,32 @@ def fully_connected(
     Source: TF-Slim's `fully_connected`.
     """
     inputs = context.float_tensor(inputs, "fully_connected")
-    activate = context.functions(activation_fn, normalizer_fn, "fully_connected")
+    layer = context.Context(
+        inputs,
+        context.functions(activation_fn, normalizer_fn, "fully_connected"),
+        normalizer_fn,
+        normalizer_params,
+        weights_initializer,
+        weights_regularizer,
+        biases_initializer,
+        biases_regularizer,
+        variables_collections,
+        outputs_collections,
+        trainable,
+    )
     num_outputs = context.integer(num_outputs, "num_outputs", "fully_connected")
     shape = inputs.shape
     if shape.rank is None or shape.rank < 2:
         raise ValueError(f"fully_connected expects input of rank 2 or more, got shape {shape}: flatten it to [N, C]")
     channels = context.channels_of(shape, -1, "fully_connected")
     with scoping.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as opened:
-        weights = context.kernel(
-            "weights",
-            [channels, num_outputs],
-            inputs,
-            weights_initializer,
-            weights_regularizer,
-            variables_collections,
-            trainable,
-        )
+        weights = layer.kernel([channels, num_outputs])
         if shape.rank == 2:
             outputs = tf.raw_ops.MatMul(a=inputs, b=weights)
         else:
             outputs = tf.tensordot(inputs, weights, 1)
             outputs.set_shape([*shape[:-1], num_outputs])
-        return context.finish(
-            outputs,
-            num_outputs,
-            "NHWC",
-            activate,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            variables_collections,
-            trainable,
-            outputs_collections,
-            opened.name,
-        )
+        return layer.finish(outputs, num_outputs, "NHWC", opened.name)
 
 
 @scoping.add_arg_scope

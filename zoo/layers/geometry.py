@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from zoo.layers.context import Images
 
 Pair = int | Sequence[int]
 Padding = str | int | Sequence[Any]
@@ -46,21 +48,32 @@ def output_size(n: int | None, kernel: int, stride: int = 1, padding: str | int 
     return (n + 2 * zeros - span) // stride + 1
 
 
+class Window(NamedTuple):
+    """A sliding window: its sides, steps and rates (height, width), the padding's name and explicit paddings."""
+
+    sides: tuple[int, int]
+    strides: tuple[int, int]
+    rates: tuple[int, int]
+    padding: str
+    explicit: list[int]
+
+    @classmethod
+    def of(cls, images: Images, sides: Pair, stride: Pair, rate: Pair, padding: Padding, layer: str) -> Window:
+        """Reads a convolution's window; refuses a rate with a stride, and one larger than the images."""
+        size, strides = pair(sides, "kernel_size", layer), pair(stride, "stride", layer, images.layout)
+        rates = pair(rate, "rate", layer, images.layout)
+        if rates != (1, 1) and strides != (1, 1):
+            raise ValueError(
+                f"{layer}: a rate other than 1 needs stride 1, got rate={rates} and stride={strides}: drop one"
+            )
+        window = cls(size, strides, rates, *paddings(padding, layer, images.layout))
+        whole = (rates[0] * (size[0] - 1) + 1, rates[1] * (size[1] - 1) + 1)
+        check_window(images.shape, images.first, whole, window.padding, window.explicit, layer)
+        return window
+
+
 def pair(value: Pair, what: str, layer: str, data_format: str | None = None) -> tuple[int, int]:
-    """Reads a size for height and width.
-
-    Args:
-      value: a positive integer for both, or two of them; with `data_format` also TensorFlow's four.
-      what: the argument's name, for the message.
-      layer: the layer's name, for the message.
-      data_format: "NHWC" (as None in a layer) or "NCHW": the order of four; None takes no four.
-
-    Returns:
-      (height, width).
-
-    Raises:
-      ValueError: anything else.
-    """
+    """Reads (height, width): one integer for both, two, or with `data_format` TensorFlow's four in that order."""
     if type(value) is int and value > 0:
         return value, value
     values = np.atleast_1d(np.asarray(value)) if not isinstance(value, str | bytes) else np.empty(0)
@@ -80,19 +93,10 @@ def pair(value: Pair, what: str, layer: str, data_format: str | None = None) -> 
 
 
 def paddings(padding: Padding, layer: str, data_format: str) -> tuple[str, list[int]]:
-    """Reads a padding.
+    """Reads a padding: the op's name for it, and its flat list of explicit paddings (empty unless "EXPLICIT").
 
-    Args:
-      padding: "SAME", "VALID", zeros on every side, (height, width) zeros, ((top, bottom), (left, right)), or
-        TensorFlow's list of four pairs in the order of `data_format`.
-      layer: the layer's name, for the message.
-      data_format: "NHWC" or "NCHW".
-
-    Returns:
-      The op's padding name and its flat list of explicit paddings (empty unless "EXPLICIT").
-
-    Raises:
-      ValueError: anything else.
+    It is "SAME", "VALID", zeros on every side, (height, width) zeros, ((top, bottom), (left, right)), or TensorFlow's
+    list of four pairs in the order of `data_format`.
     """
     if isinstance(padding, str):
         if padding in ("SAME", "VALID"):
@@ -119,19 +123,7 @@ def paddings(padding: Padding, layer: str, data_format: str) -> tuple[str, list[
 def check_window(
     shape: tf.TensorShape, first: int, window: tuple[int, int], padding: str, explicit: list[int], layer: str
 ) -> None:
-    """Refuses a window that is larger than a known input.
-
-    Args:
-      shape: the input's shape, rank 4.
-      first: index of the height in it.
-      window: the window's height and width, dilated.
-      padding: "SAME", "VALID" or "EXPLICIT".
-      explicit: flat explicit paddings.
-      layer: the layer's name, for the message.
-
-    Raises:
-      ValueError: the window does not fit.
-    """
+    """Refuses a dilated window (height, width) larger than an input whose height is axis `first`, where known."""
     if padding == "SAME":
         return
     for axis, size in zip((first, first + 1), window, strict=True):

@@ -68,9 +68,9 @@ def layer_norm(
     if not params_shape.is_fully_defined():
         raise ValueError(f"layer_norm needs known sizes from axis {params} on, got shape {inputs.shape}")
     with scoping.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse) as opened:
-        names = _Names(inputs, params_shape.as_list(), None, variables_collections, trainable)
-        beta = names.make("beta", zeros_initializer()) if center else None
-        gamma = names.make("gamma", ones_initializer()) if scale else None
+        sizes, how = params_shape.as_list(), (variables_collections, trainable)
+        beta = _parameter(inputs, "beta", sizes, zeros_initializer(), *how) if center else None
+        gamma = _parameter(inputs, "gamma", sizes, ones_initializer(), *how) if scale else None
         x = inputs if inputs.dtype == tf.float64 else tf.cast(inputs, tf.float32)
         mean, variance = mean_and_variance(x, list(range(first, rank)))
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
@@ -148,11 +148,16 @@ def group_norm(
     known, dynamic = inputs.shape.as_list(), tf.shape(inputs)
     sizes = [dynamic[i] if n is None else n for i, n in enumerate(known)]
     with scoping.variable_scope(scope, "GroupNorm", [inputs], reuse=reuse) as opened:
-        names = _Names(inputs, [channels], param_initializers, variables_collections, trainable)
+        initial = {"beta": zeros_initializer(), "gamma": ones_initializer(), **(param_initializers or {})}
+
+        def parameter(name: str) -> tf.Tensor:
+            made = _parameter(inputs, name, [channels], initial[name], variables_collections, trainable)
+            return tf.reshape(made, spread)
+
         spread = [1] * (rank + 1)
         spread[axis : axis + 2] = [groups, channels // groups]
-        beta = tf.reshape(names.make("beta", zeros_initializer()), spread) if center else None
-        gamma = tf.reshape(names.make("gamma", ones_initializer()), spread) if scale else None
+        beta = parameter("beta") if center else None
+        gamma = parameter("gamma") if scale else None
         x = inputs if inputs.dtype == tf.float64 else tf.cast(inputs, tf.float32)
         x = tf.reshape(x, [*sizes[:axis], groups, channels // groups, *sizes[axis + 1 :]])
         axes = [axis + 1, *(a + 1 if a > axis else a for a in reduced)]
@@ -169,29 +174,13 @@ def group_norm(
         return context.collect(outputs_collections, opened.name, outputs)
 
 
-class _Names:
-    """Makes the parameters of one normalization."""
-
-    def __init__(
-        self,
-        inputs: tf.Tensor,
-        shape: list[int],
-        initializers: Mapping[str, Any] | None,
-        collections: context.VariablesCollections,
-        trainable: bool,
-    ) -> None:
-        self._inputs, self._shape, self._initializers = inputs, shape, initializers or {}
-        self._collections, self._trainable = collections, trainable
-        self._dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
-
-    def make(self, name: str, default: Any) -> Any:
-        return context.variable(
-            name,
-            self._shape,
-            self._inputs,
-            self._initializers.get(name, default),
-            None,
-            self._collections,
-            self._trainable,
-            dtype=self._dtype,
-        )
+def _parameter(
+    inputs: tf.Tensor,
+    name: str,
+    shape: list[int],
+    initializer: context.Initializer,
+    collections: context.VariablesCollections,
+    trainable: bool,
+) -> tf.Variable:
+    dtype = tf.float64 if inputs.dtype == tf.float64 else tf.float32
+    return context.variable(name, shape, inputs, initializer, None, collections, trainable, dtype)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.layers import context
-from zoo.layers.geometry import Pair, check_window, paddings, pair
+from zoo.layers.geometry import Pair, Window, check_window, paddings, pair
 
 
 @scoping.add_arg_scope
@@ -40,8 +40,10 @@ def max_pool2d(
 
     Source: TF-Slim's `max_pool2d`.
     """
-    name = "max_pool2d", "MaxPool2D"
-    return _pool(_max_pool, name, inputs, kernel_size, stride, padding, data_format, outputs_collections, scope)
+    images = context.Images.of(inputs, data_format, "max_pool2d")
+    window = _window(images, kernel_size, stride, padding, "max_pool2d")
+    with context.op_scope(scope, "MaxPool2D", outputs_collections) as name:
+        return context.collect(outputs_collections, name, _pool(_max_pool, images, window))
 
 
 @scoping.add_arg_scope
@@ -73,8 +75,10 @@ def avg_pool2d(
 
     Source: TF-Slim's `avg_pool2d`.
     """
-    name = "avg_pool2d", "AvgPool2D"
-    return _pool(_avg_pool, name, inputs, kernel_size, stride, padding, data_format, outputs_collections, scope)
+    images = context.Images.of(inputs, data_format, "avg_pool2d")
+    window = _window(images, kernel_size, stride, padding, "avg_pool2d")
+    with context.op_scope(scope, "AvgPool2D", outputs_collections) as name:
+        return context.collect(outputs_collections, name, _pool(_avg_pool, images, window))
 
 
 @scoping.add_arg_scope
@@ -100,13 +104,11 @@ def global_avg_pool(
     Raises:
       ValueError: wrong rank or type, or an unknown data format.
     """
-    inputs = context.float_tensor(inputs, "global_avg_pool")
-    axis = context.channel_axis(data_format, "global_avg_pool")
-    context.image_shape(inputs, "global_avg_pool")
+    x, _, axis, _ = context.Images.of(inputs, data_format, "global_avg_pool")
     with context.op_scope(scope, "GlobalAvgPool", outputs_collections) as name:
-        exact = tf.cast(inputs, tf.float32) if inputs.dtype in (tf.float16, tf.bfloat16) else inputs
+        exact = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
         mean = tf.reduce_mean(exact, [1, 2] if axis == 3 else [2, 3], keepdims=keep_dims)
-        return context.collect(outputs_collections, name, mean if exact is inputs else tf.cast(mean, inputs.dtype))
+        return context.collect(outputs_collections, name, mean if exact is x else tf.cast(mean, x.dtype))
 
 
 def _max_pool(x: tf.Tensor, window: list[int], strides: list[int], padding: str, layout: str) -> tf.Tensor:
@@ -117,33 +119,20 @@ def _avg_pool(x: tf.Tensor, window: list[int], strides: list[int], padding: str,
     return tf.raw_ops.AvgPool(value=x, ksize=window, strides=strides, padding=padding, data_format=layout)
 
 
-def _pool(
-    op: Callable[..., tf.Tensor],
-    names: tuple[str, str],
-    inputs: tf.Tensor,
-    kernel_size: Pair,
-    stride: Pair,
-    padding: str,
-    data_format: str,
-    outputs_collections: context.Collections,
-    scope: str | None,
-) -> tf.Tensor:
-    layer, default_scope = names
-    inputs = context.float_tensor(inputs, layer)
-    axis = context.channel_axis(data_format, layer)
-    shape = context.image_shape(inputs, layer)
-    layout = "NHWC" if axis == 3 else "NCHW"
-    window, strides = pair(kernel_size, "kernel_size", layer, layout), pair(stride, "stride", layer, layout)
+def _window(images: context.Images, sides: Pair, stride: Pair, padding: str, layer: str) -> Window:
+    size, strides = pair(sides, "kernel_size", layer, images.layout), pair(stride, "stride", layer, images.layout)
     if not isinstance(padding, str):
         raise ValueError(f'{layer}: padding is "SAME" or "VALID", got {padding!r}: pad with tf.pad first')
-    padding, _ = paddings(padding, layer, data_format)
-    check_window(shape, 1 if axis == 3 else 2, window, padding, [], layer)
-    with context.op_scope(scope, default_scope, outputs_collections) as name:
-        if axis == 3:
-            outputs = op(inputs, [1, *window, 1], [1, *strides, 1], padding, "NHWC")
-        elif context.without_gpu():  # no NCHW gradient of max pooling there
-            outputs = op(tf.transpose(inputs, [0, 2, 3, 1]), [1, *window, 1], [1, *strides, 1], padding, "NHWC")
-            outputs = tf.transpose(outputs, [0, 3, 1, 2])
-        else:
-            outputs = op(inputs, [1, 1, *window], [1, 1, *strides], padding, "NCHW")
-        return context.collect(outputs_collections, name, outputs)
+    window = Window(size, strides, (1, 1), *paddings(padding, layer, images.layout))
+    check_window(images.shape, images.first, size, window.padding, [], layer)
+    return window
+
+
+def _pool(op: Callable[..., tf.Tensor], images: context.Images, window: Window) -> tf.Tensor:
+    x, (sides, strides, _, padding, _) = images.tensor, window
+    if images.axis == 3:
+        return op(x, [1, *sides, 1], [1, *strides, 1], padding, "NHWC")
+    if context.without_gpu():  # no NCHW gradient of max pooling there
+        y = op(tf.transpose(x, [0, 2, 3, 1]), [1, *sides, 1], [1, *strides, 1], padding, "NHWC")
+        return tf.transpose(y, [0, 3, 1, 2])
+    return op(x, [1, 1, *sides], [1, 1, *strides], padding, "NCHW")
