@@ -86,7 +86,7 @@ def pooled(gamma, beta, *others, memory, pool="AVG"):
     if pool == "MAX":
         kernel, pieces = (), others
     maps = Maps(tuple(pieces), tuple(differentiable_moments(x) for x in pieces))
-    return run_pooled(Pooled(gamma, beta, kernel[0] if kernel else None, pool, "VALID", EPSILON), maps, memory)
+    return run_pooled(Pooled(gamma, beta, kernel[0] if kernel else None, pool, "VALID", epsilon=EPSILON), maps, memory)
 
 
 def plain_pooled(gamma, beta, *others, pool="AVG"):

@@ -57,7 +57,7 @@ def plain_block(x, layers, given=None):
 
 def block_of(memory, group, given=None, **options):
     def apply(x, layers):
-        block = Block(layers, GROWTH, group, EPSILON, given=given or {}, **options)
+        block = Block(layers, GROWTH, group, epsilon=EPSILON, given=given or {}, **options)
         return tf.concat(run_block(block, x, memory).maps.pieces, -1)
 
     return apply
@@ -173,7 +173,9 @@ def test_pooling_between_blocks_is_exact(pool, rate, memory):
 
     def ours(gamma, beta, *pieces):
         maps = Maps(pieces, tuple(shared_norm.differentiable_moments(x) for x in pieces))
-        return run_pooled(Pooled(gamma, beta, kernel, pool, "VALID", EPSILON, rate, seed), maps, memory)
+        return run_pooled(
+            Pooled(gamma, beta, kernel, pool, "VALID", epsilon=EPSILON, dropout_rate=rate, seed=seed), maps, memory
+        )
 
     def plain(gamma, beta, *pieces):
         x = tf.concat(pieces, -1)

@@ -7,14 +7,14 @@ section 3; G. Pleiss et al., "Memory-Efficient Implementation of DenseNets", arX
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from zoo import scoping
 from zoo.layers import context, shared_norm
 from zoo.layers import moments as moving
-from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, run_block, run_pooled
+from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, joined, run_block, run_pooled
 from zoo.layers.initializers import ones_initializer, variance_scaling_initializer, zeros_initializer
 from zoo.layers.shared_norm import Moments
 
@@ -22,13 +22,17 @@ MEMORY_LEVELS = ("store", "recompute", "minimal")
 PIECE_CHANNELS = 256  # maps are joined to pieces of about this width: long enough for a matrix product
 
 
-class Norm(NamedTuple):
-    """The variables of one batch norm, [C] each, and whether it takes the batch's statistics."""
+class Unit(NamedTuple):
+    """The variables of a batch norm, [C] each, and of the convolution behind it, if there is one.
 
-    gamma: Any
-    beta: Any
-    moving_mean: Any
-    moving_variance: Any
+    ``training`` says whether the norm takes the batch's statistics.
+    """
+
+    gamma: tf.Variable
+    beta: tf.Variable
+    moving_mean: tf.Variable
+    moving_variance: tf.Variable
+    kernel: tf.Variable | None
     training: bool
 
     def given(self) -> Moments | None:
@@ -36,6 +40,10 @@ class Norm(NamedTuple):
         if self.training:
             return None
         return tf.convert_to_tensor(self.moving_mean), tf.convert_to_tensor(self.moving_variance)
+
+    def weights(self) -> list[tf.Tensor | None]:
+        """Scale, offset and kernel."""
+        return [None if v is None else tf.convert_to_tensor(v) for v in (self.gamma, self.beta, self.kernel)]
 
 
 @scoping.add_arg_scope
@@ -89,45 +97,42 @@ def dense_block(
     num_layers = context.integer(num_layers, "num_layers", "dense_block")
     growth_rate = context.integer(growth_rate, "growth_rate", "dense_block")
     width = context.integer(bottleneck, "bottleneck", "dense_block") * growth_rate if bottleneck else None
-
-    def unit(name: str, size: int, inner: int, outer: int) -> tuple[Norm, Any]:
-        with scoping.variable_scope(name):
-            norm = _norm(inputs, inner, is_training)
-            with scoping.variable_scope("Conv"):
-                shape = [size, size, inner, outer]
-                kernel = context.variable("weights", shape, inputs, weights_initializer, weights_regularizer)
-            return norm, kernel
-
-    units: dict[tuple[int, int], tuple[Norm, Any]] = {}
+    how = weights_initializer, weights_regularizer
+    units: dict[tuple[int, int], Unit] = {}  # by layer and convolution (1 or 2) in it
     with scoping.variable_scope(scope, "dense_block", [inputs]):
         for index in range(num_layers):
             with scoping.variable_scope(f"conv_block{index + 1}"):
                 seen = channels + index * growth_rate
-                units[index, 1] = unit("x1", 1 if width else 3, seen, width or growth_rate)
+                shape = [1, 1, seen, width] if width else [3, 3, seen, growth_rate]
+                with scoping.variable_scope("x1"):
+                    units[index, 1] = _unit(inputs, seen, is_training, shape, *how)
                 if width:
-                    units[index, 2] = unit("x2", 3, width, growth_rate)
-    layers = [Layer(*_weights(units, index)) for index in range(num_layers)]
+                    with scoping.variable_scope("x2"):
+                        units[index, 2] = _unit(inputs, width, is_training, [3, 3, width, growth_rate], *how)
+    weights = [
+        [w for which in (1, 2) if (i, which) in units for w in units[i, which].weights()] for i in range(num_layers)
+    ]
     rate = dropout_rate if is_training else 0.0
     block = Block(
-        layers,
+        [Layer(*own) for own in weights],
         growth_rate,
         group=max(1, PIECE_CHANNELS // growth_rate),
         epsilon=epsilon,
         dropout_rate=rate,
         seed=scoping.random_seed() if rate else None,
         measured=is_training,
-        given={which: given for which, (norm, _) in units.items() if (given := norm.given()) is not None},
+        given={which: given for which, unit in units.items() if (given := unit.given()) is not None},
     )
     forward = run_block(block, inputs, memory)
     if is_training:
-        maps_moments = _joined(forward.maps)
-        for (index, which), (norm, _) in units.items():
-            if not norm.training:
+        maps_moments = joined(forward.maps.moments)
+        for (index, which), unit in units.items():
+            if not unit.training:
                 continue
             if which == 1:
-                _update(norm, [v[: channels + index * growth_rate] for v in maps_moments], inputs, decay)
+                _update(unit, [v[: channels + index * growth_rate] for v in maps_moments], inputs, decay)
             else:
-                _update(norm, forward.bottleneck_moments[index], inputs, decay)
+                _update(unit, forward.bottleneck_moments[index], inputs, decay)
     return forward.maps
 
 
@@ -181,25 +186,19 @@ def norm_pool(
     _check(first, memory, dropout_rate, is_training)
     channels = sum(int(piece.shape[-1]) for piece in inputs.pieces)
     with scoping.variable_scope(scope, "norm_pool", list(inputs.pieces)):
-        norm = _norm(first, channels, is_training)
-        kernel = None
-        if num_outputs:
-            with scoping.variable_scope("Conv"):
-                shape = [1, 1, channels, num_outputs]
-                kernel = context.variable("weights", shape, first, weights_initializer, weights_regularizer)
+        shape = [1, 1, channels, num_outputs] if num_outputs else None
+        unit = _unit(first, channels, is_training, shape, weights_initializer, weights_regularizer)
     if is_training:
-        _update(norm, _joined(inputs), first, decay)
+        _update(unit, joined(inputs.moments), first, decay)
     rate = dropout_rate if is_training else 0.0
     pooled = Pooled(
-        tf.convert_to_tensor(norm.gamma),
-        tf.convert_to_tensor(norm.beta),
-        None if kernel is None else tf.convert_to_tensor(kernel),
+        *unit.weights(),
         pool=pool,
         padding=padding,
         epsilon=epsilon,
         dropout_rate=rate,
         seed=scoping.random_seed() if rate else None,
-        given=norm.given(),
+        given=unit.given(),
     )
     return run_pooled(pooled, inputs, memory)
 
@@ -221,16 +220,15 @@ def norm_relu(
         [N, H, W, C].
     """
     with scoping.variable_scope(scope, "norm_relu", list(maps.pieces)):
-        norm = _norm(maps.pieces[0], sum(int(piece.shape[-1]) for piece in maps.pieces), is_training)
+        unit = _unit(maps.pieces[0], sum(int(piece.shape[-1]) for piece in maps.pieces), is_training)
     if is_training:
-        _update(norm, _joined(maps), maps.pieces[0], decay)
-    statistics = norm.given() or _joined(maps)
+        _update(unit, joined(maps.moments), maps.pieces[0], decay)
+    statistics = unit.given() or joined(maps.moments)
     x = tf.concat(maps.pieces, -1)
-    weights = tf.convert_to_tensor(norm.gamma), tf.convert_to_tensor(norm.beta)
-    return tf.nn.relu(shared_norm.differentiable_normalise(x, *weights, *statistics, epsilon))
+    return tf.nn.relu(shared_norm.differentiable_normalise(x, *unit.weights()[:2], *statistics, epsilon))
 
 
-def _check(inputs: tf.Tensor, memory: str, dropout_rate: float, is_training: Any) -> int:
+def _check(inputs: tf.Tensor, memory: str, dropout_rate: float, is_training: bool | tf.Tensor) -> int:
     if memory not in MEMORY_LEVELS:
         raise ValueError(f"memory is one of {', '.join(MEMORY_LEVELS)}; got {memory!r}.")
     if not 0 <= dropout_rate < 1:
@@ -240,43 +238,44 @@ def _check(inputs: tf.Tensor, memory: str, dropout_rate: float, is_training: Any
     return context.channels_of(context.image_shape(inputs, "dense_block"), 3, "dense_block")
 
 
-def _norm(inputs: tf.Tensor, channels: int, is_training: bool) -> Norm:
+def _unit(
+    inputs: tf.Tensor,
+    channels: int,
+    is_training: bool,
+    kernel_shape: list[int] | None = None,
+    initializer: context.Initializer = None,
+    regularizer: context.Regularizer = None,
+) -> Unit:
+    """Gets or makes the variables of ``BatchNorm`` and, given a shape, ``Conv`` in the current scope."""
+    dtype = shared_norm.statistics_dtype(inputs)
+    no_penalty = scoping.no_regularizer if scoping.get_variable_scope().regularizer is not None else None
+
+    def vector(name: str, initial: context.Initializer, trainable: bool) -> tf.Variable:
+        return context.variable(name, [channels], inputs, initial, no_penalty, None, trainable, dtype)
+
     with scoping.variable_scope("BatchNorm"):
-
-        def vector(name: str, initializer: Any, trainable: bool) -> Any:
-            penalty = scoping.no_regularizer if scoping.get_variable_scope().regularizer is not None else None
-            dtype = shared_norm.statistics_dtype(inputs)
-            return context.variable(name, [channels], inputs, initializer, penalty, None, trainable, dtype=dtype)
-
-        return Norm(
+        norm = (
             vector("gamma", ones_initializer(), True),
             vector("beta", zeros_initializer(), True),
             vector("moving_mean", zeros_initializer(), False),
             vector("moving_variance", ones_initializer(), False),
-            bool(is_training) and not scoping.scope_is_frozen(),
         )
+        training = bool(is_training) and not scoping.scope_is_frozen()
+    if kernel_shape is None:
+        return Unit(*norm, None, training)
+    with scoping.variable_scope("Conv"):
+        return Unit(*norm, context.variable("weights", kernel_shape, inputs, initializer, regularizer), training)
 
 
-def _weights(units: dict[tuple[int, int], tuple[Norm, Any]], index: int) -> list[tf.Tensor]:
-    """The six tensors of a layer, or three without a bottleneck."""
-    chosen = [units[index, which] for which in (1, 2) if (index, which) in units]
-    return [tf.convert_to_tensor(v) for norm, kernel in chosen for v in (norm.gamma, norm.beta, kernel)]
-
-
-def _joined(maps: Maps) -> Moments:
-    means, variances = zip(*maps.moments, strict=True)
-    return tf.concat(means, 0), tf.concat(variances, 0)
-
-
-def _update(norm: Norm, measured: Sequence[tf.Tensor], inputs: tf.Tensor, decay: float) -> None:
+def _update(unit: Unit, measured: Sequence[tf.Tensor], inputs: tf.Tensor, decay: float) -> None:
     """Moves a norm's moving statistics: at once, or in a TF1 graph through UPDATE_OPS; a frozen norm's stay."""
-    moving.remember_decay(norm.moving_mean, decay)
-    if not norm.training:
+    moving.remember_decay(unit.moving_mean, decay)
+    if not unit.training:
         return
     count = shared_norm.values_measured(inputs)
     mean, variance = (tf.stop_gradient(v) for v in measured)
     variance *= count / tf.maximum(count - 1.0, 1.0)  # unbiased, as TF-Slim and PyTorch keep it
     step = moving.Step(decay, False, None)
-    for update in moving.update(norm.moving_mean, norm.moving_variance, mean, variance, step, True):
+    for update in moving.update(unit.moving_mean, unit.moving_variance, mean, variance, step, True):
         if scoping.in_graph():
             scoping.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, update)

@@ -1,14 +1,22 @@
-"""The tensors of a dense block: its forward pass, and the backward pass that keeps each feature map once.
+"""A dense block and what stands between blocks as passes over tensors, and what each memory level keeps of them.
 
-Layer l of a block computes z_l = conv(relu(norm([x, f_1, ..., f_(l-1)]))) and f_l = conv(relu(norm(z_l))). Written
-with concatenation, the copies grow with the square of the depth. Here
+Layer l of a block is ``dense_layer``: z_l = conv(relu(norm([x, f_1, ..., f_(l-1)]))) and f_l = conv(relu(norm(z_l))).
+All levels run it forwards. ``memory="store"`` lets TensorFlow differentiate it and keep what that needs, where with
+concatenation the copies grow with the square of the depth. The other levels have a backward pass of their own, which
+keeps each feature map once:
 
   * maps live in *pieces* of some hundred channels: the block's input, then groups of consecutive maps. A convolution
     of a concatenation is the sum of the convolutions of its pieces, so a full piece is never copied again;
   * the statistics of a map are measured once and serve every later layer (see ``shared_norm``);
-  * the backward pass recomputes normalisation and ReLU, of one layer and one piece at a time.
+  * the backward pass recomputes normalisation and ReLU, of one layer and one piece at a time; ``recompute.after``
+    keeps that order.
 
-``recompute.after`` keeps that order.
+Between blocks, average pooling and a 1 x 1 convolution are both linear and do not mix what the other one does: they
+commute. Pooling first gives the paper's transition at a quarter of its multiplications.
+
+All weights go in as tensors, so that their gradients leave through ordinary differentiation: the passes work in a
+tape, in ``tf.gradients``, under XLA and in a replica alike. Nothing in here writes to a variable, so computing a part
+again changes nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +29,9 @@ from zoo.layers import shared_norm
 from zoo.layers.gradients import with_gradient
 from zoo.layers.recompute import after
 from zoo.layers.shared_norm import Moments
+
+Tensors = Sequence[tf.Tensor]
+Normed = tuple[tf.Tensor, tf.Tensor, Moments]  # scale, offset and statistics of a norm, for one piece
 
 
 class Layer(NamedTuple):
@@ -107,54 +118,71 @@ def dropped(x: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def norms_of(
-    gamma: tf.Tensor, beta: tf.Tensor, pieces: Sequence[tf.Tensor], given: Moments | None, moments: Sequence[Moments]
-) -> list[tuple[tf.Tensor, tf.Tensor, Moments]]:
-    """Returns scale, offset and statistics of a norm for each of the pieces that it covers.
-
-    Args:
-        gamma: [C], over all the pieces' channels.
-        beta: [C].
-        pieces: [N, H, W, C_i].
-        given: Statistics [C] to use in place of the pieces' own, or None.
-        moments: The pieces' own.
-    """
+    gamma: tf.Tensor, beta: tf.Tensor, pieces: Tensors, given: Moments | None, moments: Sequence[Moments]
+) -> list[Normed]:
+    """Returns a norm's share of each piece, by the pieces' own moments or those given [C] in their place."""
     widths = [int(x.shape[-1]) for x in pieces]  # int: TF1's behavior has Dimensions
     if given is not None:
-        moments = list(zip(*(tf.split(v, widths) for v in given), strict=False))
-    return list(zip(tf.split(gamma, widths), tf.split(beta, widths), moments, strict=False))
+        moments = list(zip(*(tf.split(v, widths) for v in given), strict=True))
+    return list(zip(tf.split(gamma, widths), tf.split(beta, widths), moments, strict=True))
 
 
-def part_of(kernel: tf.Tensor, pieces: Sequence[tf.Tensor], i: int) -> tf.Tensor:
+def part_of(kernel: tf.Tensor, pieces: Tensors, i: int) -> tf.Tensor:
     """Returns the part of a kernel [h, w, C, B] that meets the i-th of the pieces."""
     start = sum(int(x.shape[-1]) for x in pieces[:i])
     return kernel[:, :, start : start + int(pieces[i].shape[-1])]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """The settings of a pass over tensors.
+
+    Args:
+        epsilon: Added to the variances.
+        dropout_rate: Part of the values dropped after each convolution.
+        seed: int32 [2]; the masks are functions of it, so they are drawn again rather than kept.
+        primitives: ``DIFFERENTIABLE`` if the forward pass is differentiated by TensorFlow.
+    """
+
+    epsilon: float
+    dropout_rate: float = 0.0
+    seed: tf.Tensor | None = None
+    primitives: Primitives = PLAIN
+
+    def activate(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, moments: Moments) -> tf.Tensor:
+        """Returns relu(norm(x))."""
+        return tf.nn.relu(self.primitives.normalise(x, gamma, beta, *moments, self.epsilon))
+
+    def activations(self, pieces: Tensors, norms: Sequence[Normed], token: Tensors = ()) -> list[tf.Tensor]:
+        """Returns relu(norm(x)) of each piece, once the token is there."""
+        held = norms if not token else [(after(token, gamma)[0], beta, moments) for gamma, beta, moments in norms]
+        return [self.activate(x, *norm) for x, norm in zip(pieces, held, strict=True)]
+
+    def drop(self, x: tf.Tensor, which: int, token: Tensors = ()) -> tf.Tensor:
+        """Returns x after dropout by the mask of that number."""
+        if not self.dropout_rate:
+            return x
+        seed = after(token, tf.random.experimental.stateless_fold_in(self.seed, which))[0]
+        return dropped(x, self.dropout_rate, seed)
+
+
 @dataclass(frozen=True)
-class Block:
+class Block(Passes):
     """A dense block's passes over tensors.
 
     Args:
         layers: Its layers' weights.
         growth_rate: Maps a layer adds.
         group: Layers whose maps share a piece.
-        epsilon: Added to the variances.
-        dropout_rate: Part of the values dropped after each convolution.
-        seed: int32 [2]; the masks are functions of it, so they are drawn again rather than kept.
         measured: Whether maps are measured for the batch's statistics.
         given: Statistics to normalise by in place of the batch's, by layer and norm (1 or 2) in it.
-        primitives: ``DIFFERENTIABLE`` if the forward pass is differentiated by TensorFlow.
     """
 
     layers: Sequence[Layer]
     growth_rate: int
     group: int
-    epsilon: float
-    dropout_rate: float = 0.0
-    seed: tf.Tensor | None = None
     measured: bool = True
     given: Mapping[tuple[int, int], Moments] = field(default_factory=dict)
-    primitives: Primitives = PLAIN
 
     def forward(self, x: tf.Tensor) -> Forward:
         """Computes the block's maps from its input x [N, H, W, C]."""
@@ -164,27 +192,24 @@ class Block:
         bottlenecks, bottleneck_moments = {}, {}
         token: list[tf.Tensor] = []
         for index, layer in enumerate(self.layers):
-            inputs = pieces + ([tf.concat(maps, -1)] if maps else [])
-            norms = self._norms(index, inputs, moments + ([_join(map_moments)] if map_moments else []))
-            y, _ = self._first(index, inputs, norms, token)
+            inputs = [*pieces, tf.concat(maps, -1)] if maps else pieces
+            norms = self._norms(index, inputs, [*moments, joined(map_moments)] if map_moments else moments)
+            y, z, measured = dense_layer(self, index, inputs, norms, token)
             if layer.kernel2 is not None:
-                bottlenecks[index] = y
-                bottleneck_moments[index] = self.given.get((index, 2)) or self.primitives.moments(y)
-                y = conv(self._activate(y, layer.gamma2, layer.beta2, bottleneck_moments[index]), layer.kernel2)
-                y = self._drop(y, 2 * index + 1)
+                bottlenecks[index], bottleneck_moments[index] = z, measured
             maps.append(y)
             if self.measured:
                 map_moments.append(self.primitives.moments(y))
-            token = [y]
+            token = [] if tf.executing_eagerly() else [y]
             if len(maps) == self.group or index == len(self.layers) - 1:
                 pieces.append(tf.concat(maps, -1))
                 if self.measured:
-                    moments.append(_join(map_moments))
+                    moments.append(joined(map_moments))
                 maps, map_moments = [], []
         return Forward(Maps(tuple(pieces), tuple(moments)), bottlenecks, bottleneck_moments)
 
     def backward(
-        self, forward: Forward, dpieces: Sequence[tf.Tensor], dmoments: Sequence[Moments]
+        self, forward: Forward, dpieces: Tensors, dmoments: Sequence[Moments]
     ) -> tuple[tf.Tensor, list[Layer]]:
         """Returns the gradients for the input and the layers; what ``forward`` left out is computed again.
 
@@ -210,23 +235,22 @@ class Block:
                 dy = shared_norm.add_statistics_grad(dy, y, *own)
 
             inputs = [*pieces[: full + 1], *([piece[..., : growing * self.growth_rate]] if growing else [])]
-            norms = self._norms(
-                index, inputs, [tuple(v[: int(x.shape[-1])] for v in m) for x, m in zip(inputs, moments, strict=False)]
-            )
+            norms = self._norms(index, inputs, _prefixes(moments, inputs) if self.measured else [])
             activations: list[tf.Tensor] = []
             second: list[tf.Tensor] = []
             if layer.kernel2 is not None:
                 z = forward.bottlenecks.get(index)
                 if z is None:
-                    z, activations = self._first(index, inputs, norms, [*token, dy])
+                    activations = self.activations(inputs, norms, [*token, dy])
+                    z = self.drop(conv_sum(activations, layer.kernel), 2 * index, [*token, dy])
                 dy, second = self._second_grad(index, z, forward.bottleneck_moments[index], dy, token)
                 token = [*token, *second]
-            dy = self._drop(dy, 2 * index, token)
+            dy = self.drop(dy, 2 * index, token)
 
             first = []
-            for i, (x, (gamma, beta, statistics)) in enumerate(zip(inputs, norms, strict=False)):
+            for i, (x, (gamma, beta, statistics)) in enumerate(zip(inputs, norms, strict=True)):
                 gamma = after([*token, dy], gamma)[0]  # noqa: PLW2901
-                a = activations[i] if activations else self._activate(x, gamma, beta, statistics)
+                a = activations[i] if activations else self.activate(x, gamma, beta, statistics)
                 kernel = part_of(layer.kernel, inputs, i)
                 dkernel = conv_kernel_grad(a, kernel, dy)
                 da = relu_grad(conv_input_grad(a, kernel, dy), a)
@@ -241,61 +265,70 @@ class Block:
                     here = shared_norm.statistics_grad(gamma, dgamma, dbeta, statistics[1], self.epsilon)
                     dmoments[i] = (_add_prefix(dmoments[i][0], here[0]), _add_prefix(dmoments[i][1], here[1]))
                 token = [dkernel, dbeta]
-            dgamma, dbeta, dkernel = (
-                tf.concat(parts, axis) for parts, axis in zip(zip(*first, strict=False), (0, 0, 2), strict=False)
-            )
-            dlayers.append(Layer(dgamma, dbeta, dkernel, *second))
+            dlayers.append(Layer(*_joined_weights(first), *second))
         dx = dmaps[0]
         if self.measured:
             dx = shared_norm.add_statistics_grad(dx, pieces[0], moments[0][0], *dmoments[0])
         return dx, dlayers[::-1]
 
     def _norms(
-        self, index: int, inputs: Sequence[tf.Tensor], moments: Sequence[Moments]
+        self, index: int, inputs: Tensors, moments: Sequence[Moments]
     ) -> list[tuple[tf.Tensor, tf.Tensor, Moments]]:
         layer = self.layers[index]
         return norms_of(layer.gamma, layer.beta, inputs, self.given.get((index, 1)), moments)
 
-    def _first(
-        self,
-        index: int,
-        inputs: Sequence[tf.Tensor],
-        norms: Sequence[tuple[tf.Tensor, tf.Tensor, Moments]],
-        token: Sequence[tf.Tensor],
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """A layer's first convolution, and the activations that it takes."""
-        activations, sums = [], []
-        for i, (x, (gamma, beta, statistics)) in enumerate(zip(inputs, norms, strict=False)):
-            activations.append(self._activate(x, after(token, gamma)[0], beta, statistics))
-            sums.append(conv(activations[-1], part_of(self.layers[index].kernel, inputs, i)))
-        return self._drop(tf.add_n(sums) if len(sums) > 1 else sums[0], 2 * index, token), activations
-
     def _second_grad(
-        self, index: int, z: tf.Tensor, moments: Moments, dy: tf.Tensor, token: Sequence[tf.Tensor]
+        self, index: int, z: tf.Tensor, moments: Moments, dy: tf.Tensor, token: Tensors
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The gradients of a bottleneck layer's second half: for z, and for its scale, offset and kernel."""
         _, _, _, gamma, beta, kernel = self.layers[index]
-        dy = self._drop(dy, 2 * index + 1, token)
+        dy = self.drop(dy, 2 * index + 1, token)
         gamma = after([*token, dy], gamma)[0]
-        a = self._activate(z, gamma, beta, moments)
+        a = self.activate(z, gamma, beta, moments)
         dkernel = conv_kernel_grad(a, kernel, dy)
         da = relu_grad(conv_input_grad(a, kernel, dy), a)
         norm_grad = shared_norm.normalise_grad if (index, 2) in self.given else shared_norm.batch_norm_grad
         dz, dgamma, dbeta = norm_grad(da, z, gamma, *moments, self.epsilon)
         return dz, [dgamma, dbeta, dkernel]
 
-    def _activate(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, moments: Moments) -> tf.Tensor:
-        return tf.nn.relu(self.primitives.normalise(x, gamma, beta, *moments, self.epsilon))
 
-    def _drop(self, x: tf.Tensor, which: int, token: Sequence[tf.Tensor] = ()) -> tf.Tensor:
-        if not self.dropout_rate:
-            return x
-        seed = after(token, tf.random.experimental.stateless_fold_in(self.seed, which))[0]
-        return dropped(x, self.dropout_rate, seed)
+def conv_sum(activations: Tensors, kernel: tf.Tensor) -> tf.Tensor:
+    """Returns the convolution of a concatenation, as the sum of those of its pieces."""
+    sums = [conv(a, part_of(kernel, activations, i)) for i, a in enumerate(activations)]
+    return tf.add_n(sums) if len(sums) > 1 else sums[0]
 
 
-def _join(moments: Sequence[Moments]) -> Moments:
-    means, variances = zip(*moments, strict=False)
+def dense_layer(
+    block: Block, index: int, inputs: Tensors, norms: Sequence[Normed], token: Tensors = ()
+) -> tuple[tf.Tensor, tf.Tensor | None, Moments | None]:
+    """A layer of the paper (equation 2 and "Bottleneck layers"): its maps [N, H, W, k], and z with its statistics.
+
+    ``inputs`` are all maps before it and ``norms`` the first norm's share of each; without a bottleneck there is no z.
+    """
+    layer = block.layers[index]
+    z = conv_sum(block.activations(inputs, norms, token), layer.kernel)  # norm, ReLU, 1 x 1 convolution
+    z = block.drop(z, 2 * index, token)
+    if layer.kernel2 is None:
+        return z, None, None
+    moments = block.given.get((index, 2)) or block.primitives.moments(z)
+    y = conv(block.activate(z, layer.gamma2, layer.beta2, moments), layer.kernel2)  # norm, ReLU, 3 x 3 convolution
+    return block.drop(y, 2 * index + 1), z, moments
+
+
+def _prefixes(moments: Sequence[Moments], pieces: Tensors) -> list[Moments]:
+    """The statistics of pieces that were perhaps narrower than they are in the end."""
+    widths = [int(x.shape[-1]) for x in pieces]
+    return [(mean[:c], variance[:c]) for c, (mean, variance) in zip(widths, moments[: len(pieces)], strict=True)]
+
+
+def _joined_weights(grads: Sequence[Tensors]) -> list[tf.Tensor]:
+    """The gradients of scale, offset and kernel, if there is one, from those of their parts for each piece."""
+    return [tf.concat(parts, 2 if i == 2 else 0) for i, parts in enumerate(zip(*grads, strict=True))]
+
+
+def joined(moments: Sequence[Moments]) -> Moments:
+    """Returns the statistics of a stack from those of its pieces."""
+    means, variances = zip(*moments, strict=True)
     return tf.concat(means, 0), tf.concat(variances, 0)
 
 
@@ -305,8 +338,8 @@ def _add_prefix(total: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
 
 
 @dataclass(frozen=True)
-class Pooled:
-    """The passes over tensors of norm, ReLU, convolution and pooling.
+class Pooled(Passes):
+    """The passes over tensors of norm, ReLU, convolution and pooling; dropout stands before the pooling.
 
     Args:
         gamma: [C], scale over all the pieces' channels.
@@ -314,11 +347,7 @@ class Pooled:
         kernel: [1, 1, C, D]; None for no convolution.
         pool: "AVG" (2 x 2, stride 2) or "MAX" (3 x 3, stride 2).
         padding: Of the pooling: "VALID", "SAME", or pairs for each axis.
-        epsilon: Added to the variances.
-        dropout_rate: Part of the values dropped after the convolution; it then stands before the pooling.
-        seed: int32 [2], decides the mask.
         given: Statistics to normalise by in place of the batch's.
-        primitives: ``DIFFERENTIABLE`` if the forward pass is differentiated by TensorFlow.
     """
 
     gamma: tf.Tensor
@@ -326,18 +355,14 @@ class Pooled:
     kernel: tf.Tensor | None
     pool: str
     padding: str | Sequence[Sequence[int]]
-    epsilon: float
-    dropout_rate: float = 0.0
-    seed: tf.Tensor | None = None
     given: Moments | None = None
-    primitives: Primitives = PLAIN
 
     def forward(self, maps: Maps) -> tf.Tensor:
         """Computes the pooled map [N, H', W', D]."""
         sums: list[tf.Tensor] = []
         norms = norms_of(self.gamma, self.beta, maps.pieces, self.given, maps.moments)
-        for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=False)):
-            a = tf.nn.relu(self.primitives.normalise(x, *after(sums[-1:], gamma), beta, *statistics, self.epsilon))
+        for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=True)):
+            a = self.activate(x, *after(sums[-1:], gamma), beta, statistics)
             a = a if self.dropout_rate else self._pool(a)
             sums.append(a if self.kernel is None else conv(a, part_of(self.kernel, maps.pieces, i)))
         y = tf.add_n(sums) if len(sums) > 1 else sums[0]
@@ -361,9 +386,9 @@ class Pooled:
         token: list[tf.Tensor] = [dy]
         dpieces, dmoments, weights = [], [], []
         norms = norms_of(self.gamma, self.beta, maps.pieces, self.given, maps.moments)
-        for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=False)):
+        for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=True)):
             gamma = after(token, gamma)[0]  # noqa: PLW2901
-            a = tf.nn.relu(shared_norm.normalise(x, gamma, beta, *statistics, self.epsilon))
+            a = self.activate(x, gamma, beta, statistics)
             pooled, da, dkernel = a, dy, []
             if self.kernel is not None:
                 pooled = a if self.dropout_rate else self._pool(a)
@@ -377,11 +402,7 @@ class Pooled:
             dmoments.append(shared_norm.statistics_grad(gamma, dgamma, dbeta, statistics[1], self.epsilon))
             weights.append([dgamma, dbeta, *dkernel])
             token = [*dkernel, dbeta]
-        return (
-            dpieces,
-            dmoments,
-            [tf.concat(parts, axis) for parts, axis in zip(zip(*weights, strict=False), (0, 0, 2), strict=False)],
-        )
+        return dpieces, dmoments, _joined_weights(weights)
 
     def _pool(self, a: tf.Tensor) -> tf.Tensor:
         if self.pool == "AVG":
@@ -411,20 +432,8 @@ class Pooled:
         return tf.pad(a, self.padding), "VALID", [before for before, _ in self.padding]
 
 
-Tensors = Sequence[tf.Tensor]
-
-
 def run_block(block: Block, inputs: tf.Tensor, memory: str) -> Forward:
-    """Computes a block's maps.
-
-    Args:
-        block: The block, with plain primitives.
-        inputs: [N, H, W, C].
-        memory: "store", "recompute" or "minimal".
-
-    Returns:
-        The maps and the statistics of the bottlenecks by layer.
-    """
+    """Computes a block's maps, and the statistics of its bottlenecks, at a level of memory."""
     if memory == "store":
         return replace(block, primitives=DIFFERENTIABLE).forward(inputs)
     arity = sum(weight is not None for weight in block.layers[0])
@@ -456,16 +465,7 @@ def run_block(block: Block, inputs: tf.Tensor, memory: str) -> Forward:
 
 
 def run_pooled(pooled: Pooled, inputs: Maps, memory: str) -> tf.Tensor:
-    """Computes norm, ReLU, convolution and pooling of maps.
-
-    Args:
-        pooled: The operation, with plain primitives.
-        inputs: The maps and their statistics.
-        memory: "store", or one of the levels that compute again.
-
-    Returns:
-        [N, H', W', D].
-    """
+    """Computes norm, ReLU, convolution and pooling of maps, [N, H', W', D], at a level of memory."""
     if memory == "store":
         return replace(pooled, primitives=DIFFERENTIABLE).forward(inputs)
     weights = [w for w in (pooled.gamma, pooled.beta, pooled.kernel) if w is not None]
