@@ -251,20 +251,16 @@ def _unit(
     no_penalty = scoping.no_regularizer if scoping.get_variable_scope().regularizer is not None else None
 
     def vector(name: str, initial: context.Initializer, trainable: bool) -> tf.Variable:
-        return context.variable(name, [channels], inputs, initial, no_penalty, None, trainable, dtype)
+        return context.variable(f"BatchNorm/{name}", [channels], inputs, initial, no_penalty, None, trainable, dtype)
 
-    with scoping.variable_scope("BatchNorm"):
-        norm = (
-            vector("gamma", ones_initializer(), True),
-            vector("beta", zeros_initializer(), True),
-            vector("moving_mean", zeros_initializer(), False),
-            vector("moving_variance", ones_initializer(), False),
-        )
-        training = bool(is_training) and not scoping.scope_is_frozen()
-    if kernel_shape is None:
-        return Unit(*norm, None, training)
-    with scoping.variable_scope("Conv"):
-        return Unit(*norm, context.variable("weights", kernel_shape, inputs, initializer, regularizer), training)
+    return Unit(
+        vector("gamma", ones_initializer(), True),
+        vector("beta", zeros_initializer(), True),
+        vector("moving_mean", zeros_initializer(), False),
+        vector("moving_variance", ones_initializer(), False),
+        kernel_shape and context.variable("Conv/weights", kernel_shape, inputs, initializer, regularizer),
+        bool(is_training) and not scoping.scope_is_frozen("BatchNorm"),
+    )
 
 
 def _update(unit: Unit, measured: Sequence[tf.Tensor], inputs: tf.Tensor, decay: float) -> None:

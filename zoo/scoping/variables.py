@@ -298,10 +298,12 @@ def get_collection(name: str) -> list[Any]:
     return frame.collection(name)
 
 
-def scope_is_frozen() -> bool:
-    """Whether the current variable scope was frozen (`model.freeze`): its batch norm runs on moving statistics."""
+def scope_is_frozen(inner: str = "") -> bool:
+    """Whether the current variable scope, or a scope inside it, was frozen (`model.freeze`): its batch norm runs on
+    moving statistics.
+    """
     frame = _FRAME.get()
-    return frame is not None and frame.store.is_frozen(get_variable_scope().name)
+    return frame is not None and frame.store.is_frozen("/".join(filter(None, (get_variable_scope().name, inner))))
 
 
 def is_building() -> bool:
