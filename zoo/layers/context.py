@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -19,6 +20,8 @@ Initializer = keras_names.Initializer
 Regularizer = keras_names.Regularizer
 Normalizer = Callable[..., tf.Tensor] | None
 Collections = str | Iterable[str] | None
+Reuse: TypeAlias = bool | enum.Enum | None  # AUTO_REUSE is an enumeration's member
+Scope: TypeAlias = str | tf.compat.v1.VariableScope | None
 VariablesCollections = Iterable[str] | Mapping[str, Any] | None
 
 _KEYS = tf.compat.v1.GraphKeys

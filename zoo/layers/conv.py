@@ -19,6 +19,8 @@ from zoo.layers.context import (
     Initializer,
     Normalizer,
     Regularizer,
+    Reuse,
+    Scope,
     VariablesCollections,
     channels_of,
     float_tensor,
@@ -79,11 +81,11 @@ def conv2d(
     weights_regularizer: Regularizer = None,
     biases_initializer: Initializer = zeros_initializer(),
     biases_regularizer: Regularizer = None,
-    reuse: Any = None,
+    reuse: Reuse = None,
     variables_collections: VariablesCollections = None,
     outputs_collections: Collections = None,
     trainable: bool = True,
-    scope: Any = None,
+    scope: Scope = None,
     groups: int = 1,
 ) -> tf.Tensor:
     """2-D convolution, then biases or a normalizer, then an activation.
@@ -207,11 +209,11 @@ def separable_conv2d(
     weights_regularizer: Regularizer = None,
     biases_initializer: Initializer = zeros_initializer(),
     biases_regularizer: Regularizer = None,
-    reuse: Any = None,
+    reuse: Reuse = None,
     variables_collections: VariablesCollections = None,
     outputs_collections: Collections = None,
     trainable: bool = True,
-    scope: Any = None,
+    scope: Scope = None,
 ) -> tf.Tensor:
     """A convolution of each channel by itself, then a 1x1 convolution across channels.
 
@@ -318,11 +320,11 @@ def conv2d_transpose(
     weights_regularizer: Regularizer = None,
     biases_initializer: Initializer = zeros_initializer(),
     biases_regularizer: Regularizer = None,
-    reuse: Any = None,
+    reuse: Reuse = None,
     variables_collections: VariablesCollections = None,
     outputs_collections: Collections = None,
     trainable: bool = True,
-    scope: Any = None,
+    scope: Scope = None,
 ) -> tf.Tensor:
     """The gradient of a convolution with respect to its input, used to enlarge images.
 

@@ -24,11 +24,11 @@ def fully_connected(
     weights_regularizer: context.Regularizer = None,
     biases_initializer: context.Initializer = zeros_initializer(),
     biases_regularizer: context.Regularizer = None,
-    reuse: Any = None,
+    reuse: context.Reuse = None,
     variables_collections: context.VariablesCollections = None,
     outputs_collections: context.Collections = None,
     trainable: bool = True,
-    scope: Any = None,
+    scope: context.Scope = None,
 ) -> tf.Tensor:
     """Matrix product over the last dimension, then biases or a normalizer, then an activation.
 
@@ -176,7 +176,7 @@ def one_hot_encoding(
 def dropout(
     inputs: tf.Tensor,
     keep_prob: float | tf.Tensor = 0.5,
-    noise_shape: Any = None,
+    noise_shape: Sequence[int | None] | tf.Tensor | None = None,
     is_training: bool | tf.Tensor = True,
     outputs_collections: context.Collections = None,
     scope: str | None = None,
@@ -220,7 +220,7 @@ def dropout(
         return context.collect(outputs_collections, name, outputs)
 
 
-def _filled(noise_shape: Any, inputs: tf.Tensor) -> Any:
+def _filled(noise_shape: Sequence[int | None] | tf.Tensor, inputs: tf.Tensor) -> list[int | tf.Tensor] | tf.Tensor:
     """Reads None in a noise shape as the size of the inputs there."""
     if tf.is_tensor(noise_shape):
         return noise_shape
@@ -287,7 +287,7 @@ def repeat(
         return inputs
 
 
-def _name_of(scope: Any, layer: Any, default: str) -> str:
+def _name_of(scope: context.Scope, layer: Callable[..., tf.Tensor], default: str) -> str:
     """What the layers are numbered after: the scope's own name, or the function's, also behind functools.partial."""
     if scope is not None:
         return str(getattr(scope, "name", scope)).rpartition("/")[2]

@@ -41,9 +41,10 @@ class Unit(NamedTuple):
             return None
         return tf.convert_to_tensor(self.moving_mean), tf.convert_to_tensor(self.moving_variance)
 
-    def weights(self) -> list[tf.Tensor | None]:
+    def weights(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Scale, offset and kernel."""
-        return [None if v is None else tf.convert_to_tensor(v) for v in (self.gamma, self.beta, self.kernel)]
+        kernel = None if self.kernel is None else tf.convert_to_tensor(self.kernel)
+        return tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta), kernel
 
 
 @scoping.add_arg_scope
@@ -224,8 +225,8 @@ def norm_relu(
     if is_training:
         _update(unit, joined(maps.moments), maps.pieces[0], decay)
     statistics = unit.given() or joined(maps.moments)
-    x = tf.concat(maps.pieces, -1)
-    return tf.nn.relu(shared_norm.differentiable_normalise(x, *unit.weights()[:2], *statistics, epsilon))
+    x, (gamma, beta, _) = tf.concat(maps.pieces, -1), unit.weights()
+    return tf.nn.relu(shared_norm.differentiable_normalise(x, gamma, beta, *statistics, epsilon))
 
 
 def _check(inputs: tf.Tensor, memory: str, dropout_rate: float, is_training: bool | tf.Tensor) -> int:

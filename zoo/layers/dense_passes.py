@@ -191,11 +191,11 @@ class Block(Passes):
         map_moments: list[Moments] = []
         bottlenecks, bottleneck_moments = {}, {}
         token: list[tf.Tensor] = []
-        for index, layer in enumerate(self.layers):
+        for index in range(len(self.layers)):
             inputs = [*pieces, tf.concat(maps, -1)] if maps else pieces
             norms = self._norms(index, inputs, [*moments, joined(map_moments)] if map_moments else moments)
             y, z, measured = dense_layer(self, index, inputs, norms, token)
-            if layer.kernel2 is not None:
+            if z is not None and measured is not None:
                 bottlenecks[index], bottleneck_moments[index] = z, measured
             maps.append(y)
             if self.measured:
@@ -362,7 +362,7 @@ class Pooled(Passes):
         sums: list[tf.Tensor] = []
         norms = norms_of(self.gamma, self.beta, maps.pieces, self.given, maps.moments)
         for i, (x, (gamma, beta, statistics)) in enumerate(zip(maps.pieces, norms, strict=True)):
-            a = self.activate(x, *after(sums[-1:], gamma), beta, statistics)
+            a = self.activate(x, after(sums[-1:], gamma)[0], beta, statistics)
             a = a if self.dropout_rate else self._pool(a)
             sums.append(a if self.kernel is None else conv(a, part_of(self.kernel, maps.pieces, i)))
         y = tf.add_n(sums) if len(sums) > 1 else sums[0]

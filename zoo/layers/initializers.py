@@ -10,14 +10,15 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
 from zoo import scoping
 
-Regularizer = Callable[[Any], tf.Tensor | None]
+DType: TypeAlias = tf.DType | np.dtype | str | type
+Regularizer = Callable[[tf.Variable], tf.Tensor | None]
 _MODES = ("FAN_IN", "FAN_OUT", "FAN_AVG")
 
 
@@ -29,9 +30,9 @@ class zeros_initializer:  # noqa: N801 (TF1's names, here and below)
       dtype: type of the values where the variable names none, default float32.
     """
 
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
         return tf.zeros(shape, dtype or self.dtype)
 
@@ -44,9 +45,9 @@ class ones_initializer:  # noqa: N801
       dtype: type of the values where the variable names none, default float32.
     """
 
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
         return tf.ones(shape, dtype or self.dtype)
 
@@ -65,10 +66,10 @@ class constant_initializer:  # noqa: N801
     """
 
     value: Any = 0
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
     verify_shape: bool = False
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
         value = np.asarray(self.value)
         size = math.prod(shape)
@@ -100,9 +101,9 @@ class random_normal_initializer:  # noqa: N801
     mean: float = 0.0
     stddev: float = 1.0
     seed: int | None = None
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
         seed = scoping.random_seed(self.seed)
         return tf.random.stateless_normal(shape, seed, self.mean, self.stddev, _floating(dtype or self.dtype))
@@ -122,9 +123,9 @@ class truncated_normal_initializer:  # noqa: N801
     mean: float = 0.0
     stddev: float = 1.0
     seed: int | None = None
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
         seed = scoping.random_seed(self.seed)
         return tf.random.stateless_truncated_normal(shape, seed, self.mean, self.stddev, _floating(dtype or self.dtype))
@@ -147,15 +148,15 @@ class random_uniform_initializer:  # noqa: N801
     minval: float = 0
     maxval: float | None = None
     seed: int | None = None
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
-        dtype = tf.as_dtype(dtype or self.dtype)
-        if self.maxval is None and not dtype.is_floating:
-            raise ValueError(f"random_uniform_initializer needs maxval for {dtype.name} values, got None: pass one")
+        kind = tf.as_dtype(dtype or self.dtype)
+        if self.maxval is None and not kind.is_floating:
+            raise ValueError(f"random_uniform_initializer needs maxval for {kind.name} values, got None: pass one")
         maxval = 1 if self.maxval is None else self.maxval
-        return tf.random.stateless_uniform(shape, scoping.random_seed(self.seed), self.minval, maxval, dtype)
+        return tf.random.stateless_uniform(shape, scoping.random_seed(self.seed), self.minval, maxval, kind)
 
 
 @dataclass(frozen=True)
@@ -182,14 +183,14 @@ class variance_scaling_initializer:  # noqa: N801
     mode: str = "FAN_IN"
     uniform: bool = False
     seed: int | None = None
-    dtype: Any = tf.float32
+    dtype: DType = tf.float32
 
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise ValueError(f"variance_scaling_initializer's mode is one of {', '.join(_MODES)}, got {self.mode!r}")
         _floating(self.dtype)
 
-    def __call__(self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Sequence[int], dtype: DType | None = None, partition_info: object = None) -> tf.Tensor:
         """Returns the values, of the given shape and type."""
         fan_in, fan_out = _fans(shape)
         n = {"FAN_IN": fan_in, "FAN_OUT": fan_out, "FAN_AVG": (fan_in + fan_out) / 2}[self.mode]
@@ -201,7 +202,7 @@ class variance_scaling_initializer:  # noqa: N801
 
 
 def xavier_initializer(
-    uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
+    uniform: bool = True, seed: int | None = None, dtype: DType = tf.float32
 ) -> variance_scaling_initializer:
     """Glorot's initializer: uniform on +-sqrt(6 / (fan_in + fan_out)), or truncated normal of the same scale.
 
@@ -218,11 +219,11 @@ def xavier_initializer(
     return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
 
 
-def _floating(dtype: Any) -> tf.DType:
-    dtype = tf.as_dtype(dtype)
-    if not dtype.is_floating:
-        raise ValueError(f"this initializer draws floating-point numbers, got {dtype.name}: use a floating dtype")
-    return dtype
+def _floating(dtype: DType) -> tf.DType:
+    floating = tf.as_dtype(dtype)
+    if not floating.is_floating:
+        raise ValueError(f"this initializer draws floating-point numbers, got {floating.name}: use a floating dtype")
+    return floating
 
 
 def _fans(shape: Sequence[int]) -> tuple[float, float]:
@@ -283,7 +284,7 @@ def l1_l2_regularizer(
     """
     l1, l2 = l1_regularizer(scale_l1), l2_regularizer(scale_l2)
 
-    def penalty(weights: Any) -> tf.Tensor | None:
+    def penalty(weights: tf.Variable) -> tf.Tensor | None:
         with tf.name_scope(scope or "l1_l2_regularizer"):
             terms = [term for term in (l1(weights), l2(weights)) if term is not None]
             return tf.add_n(terms) if terms else None
@@ -291,7 +292,9 @@ def l1_l2_regularizer(
     return penalty
 
 
-def _penalty(scale: Any, scope: str | None, name: str, norm: Callable[[Any], tf.Tensor]) -> Regularizer:
+def _penalty(
+    scale: float | tf.Tensor, scope: str | None, name: str, norm: Callable[[tf.Variable], tf.Tensor]
+) -> Regularizer:
     if isinstance(scale, numbers.Integral):
         raise ValueError(f"{name} takes a float scale, got the integer {scale!r}: write {scale}.0")
     if isinstance(scale, numbers.Real):
@@ -300,7 +303,7 @@ def _penalty(scale: Any, scope: str | None, name: str, norm: Callable[[Any], tf.
         if float(scale) == 0:
             return lambda weights: None
 
-    def penalty(weights: Any) -> tf.Tensor:
+    def penalty(weights: tf.Variable) -> tf.Tensor:
         with tf.name_scope(scope or name):
             return tf.cast(scale, weights.dtype) * norm(weights)
 

@@ -27,16 +27,9 @@ class Step(NamedTuple):
 def of_batch(
     x: tf.Tensor, axis: int, weights: tf.Tensor | None, synchronized: bool
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Mean and (biased) variance over all axes but one.
+    """Returns mean and (biased) variance over all axes but one, which stay as 1, and the number of values of each.
 
-    Args:
-      x: values, float32 or float64.
-      axis: the axis that is kept.
-      weights: [N], weight of each example, or None.
-      synchronized: in a replica of tf.distribute or a tower, over all of them.
-
-    Returns:
-      Mean and variance with the reduced axes as 1, and the number of values each is taken over, a scalar.
+    ``weights`` [N] count the examples; ``synchronized`` takes all replicas of tf.distribute, or towers, together.
     """
     rank = x.shape.rank
     axes = [i for i in range(rank) if i != axis]
@@ -102,22 +95,10 @@ def present(group: scoping.Replicas, dtype: tf.DType) -> tf.Tensor:
 def renormalize(
     mean: tf.Tensor, variance: tf.Tensor, axis: int, epsilon: float, clipping: Mapping[str, Any], decay: float
 ) -> tuple[tuple[tf.Tensor, tf.Tensor], tf.Tensor, tf.Tensor]:
-    """Corrections r and d of batch renormalization, from averages that it updates.
+    """Returns the corrections r and d of batch renormalization, and the mean and variance for the moving statistics.
 
-    r = clip(stddev / average stddev, rmin, rmax), d = clip((mean - average mean) / average stddev, -dmax, dmax).
-    Variables `renorm_mean` and `renorm_stddev`, [C].
-
-    Args:
-      mean: the batch's, with the reduced axes as 1.
-      variance: likewise.
-      axis: axis of the channels.
-      epsilon: added to the variance.
-      clipping: any of "rmin", "rmax", "dmax".
-      decay: share of the averages that is kept.
-
-    Returns:
-      (r, d), of the shape of the mean and without gradient, and the averages' mean and variance after the update, which
-      go into the moving statistics.
+    r = clip(stddev / average stddev, rmin, rmax), d = clip((mean - average mean) / average stddev, -dmax, dmax), of
+    the shape of the mean and without gradient. The averages `renorm_mean` and `renorm_stddev`, [C], are updated.
 
     Source: Ioffe 2017, algorithm 1.
     """
@@ -149,32 +130,28 @@ def renormalize(
     return (tf.stop_gradient(r), tf.stop_gradient(d)), new_mean, tf.square(new_stddev) - epsilon
 
 
-def remember_decay(moving_mean: Any, decay: float | tf.Tensor) -> None:
+def remember_decay(moving_mean: tf.Variable, decay: float | tf.Tensor) -> None:
     """Notes on the variable how slowly it moves; a tensor is not noted."""
     if not tf.is_tensor(decay):
         setattr(moving_mean, _DECAY, float(decay))
 
 
-def decay_of(variable: Any) -> float | None:
+def decay_of(variable: tf.Variable) -> float | None:
     """Returns the share that a moving mean keeps in a step; None for any other variable."""
     return getattr(variable, _DECAY, None)
 
 
 def update(
-    moving_mean: Any, moving_variance: Any, mean: tf.Tensor, variance: tf.Tensor, step: Step, training: Any
+    moving_mean: tf.Variable,
+    moving_variance: tf.Variable,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    step: Step,
+    training: bool | tf.Tensor,
 ) -> list[Any]:
-    """Moves the moving statistics towards those of a batch.
+    """Moves the moving statistics [C] towards a batch's; ``training`` is the layer's flag, for counting the steps.
 
-    Args:
-      moving_mean: [C] variable.
-      moving_variance: [C] variable.
-      mean: [C], the batch's; the moving one where the flag is False.
-      variance: [C], likewise.
-      step: how.
-      training: flag of the layer, for counting the steps of the correction.
-
-    Returns:
-      In a TF1 graph the updates, each with the new value; elsewhere they have run and it is empty.
+    Returns the updates in a TF1 graph, each with the new value; elsewhere they have run and it is empty.
     """
     group = scoping.replicas()
     if group is not None:
@@ -198,7 +175,9 @@ def update(
     return updates if deferred else []
 
 
-def _debiased(moving_mean: Any, mean: tf.Tensor, rate: Any, training: Any, deferred: bool) -> Any:
+def _debiased(
+    moving_mean: tf.Variable, mean: tf.Tensor, rate: float | tf.Tensor, training: bool | tf.Tensor, deferred: bool
+) -> tf.Tensor | None:
     """Adam's correction (Kingma and Ba 2015, section 3) of an average that starts at zero."""
     dtype, shape = mean.dtype, moving_mean.shape
     prefix = f"{scoping.get_variable_scope().name}/moving_mean"  # TF1 put the full name below the scope once more

@@ -19,13 +19,13 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
     activation_fn: context.Activation = None,
-    reuse: Any = None,
+    reuse: context.Reuse = None,
     variables_collections: context.VariablesCollections = None,
     outputs_collections: context.Collections = None,
     trainable: bool = True,
     begin_norm_axis: int = 1,
     begin_params_axis: int = -1,
-    scope: Any = None,
+    scope: context.Scope = None,
 ) -> tf.Tensor:
     """Normalizes each example over its axes begin_norm_axis to the last.
 
@@ -92,11 +92,11 @@ def group_norm(
     epsilon: float = 1e-6,
     activation_fn: context.Activation = None,
     param_initializers: Mapping[str, Any] | None = None,
-    reuse: Any = None,
+    reuse: context.Reuse = None,
     variables_collections: context.VariablesCollections = None,
     outputs_collections: context.Collections = None,
     trainable: bool = True,
-    scope: Any = None,
+    scope: context.Scope = None,
     mean_close_to_zero: bool = False,
 ) -> tf.Tensor:
     """Normalizes each example over groups of channels and the reduction axes.

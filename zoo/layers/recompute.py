@@ -44,14 +44,7 @@ def how(tensor: tf.Tensor) -> Compute | None:
 
 
 def relu(inputs: tf.Tensor) -> tf.Tensor:
-    """ReLU of a marked tensor; its output is marked, and not kept for its gradient.
-
-    Args:
-        inputs: A tensor for which ``how`` is not None.
-
-    Returns:
-        A tensor of the same shape.
-    """
+    """ReLU of a marked tensor; its output is marked, and not kept for its gradient."""
     compute_input = how(inputs)
     held: list[tf.Tensor] = []
 
@@ -72,17 +65,8 @@ def relu(inputs: tf.Tensor) -> tf.Tensor:
     return outputs
 
 
-def conv2d(inputs: tf.Tensor, weights: Any, **how_to: Any) -> tf.Tensor:
-    """A convolution of a marked tensor, which is computed again for the gradient of the kernel.
-
-    Args:
-        inputs: [N, H, W, C], a tensor for which ``how`` is not None.
-        weights: [height, width, C, D].
-        how_to: The other arguments of ``tf.raw_ops.Conv2D``.
-
-    Returns:
-        [N, H', W', D].
-    """
+def conv2d(inputs: tf.Tensor, weights: tf.Tensor | tf.Variable, **how_to: Any) -> tf.Tensor:
+    """A convolution of a marked tensor, which is computed again for the gradient of the kernel."""
     compute = how(inputs)
 
     @tf.custom_gradient

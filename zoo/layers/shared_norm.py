@@ -13,7 +13,6 @@ float32, bfloat16 and float16 maps go through TensorFlow's fused kernels; float6
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -57,14 +56,7 @@ def values_measured(x: tf.Tensor) -> tf.Tensor:
 
 
 def moments(x: tf.Tensor) -> Moments:
-    """Measures a map in two passes: its mean, then the mean square of what is left.
-
-    Args:
-        x: [N, H, W, C].
-
-    Returns:
-        Mean and biased variance, [C] each, float32 (float64 for a float64 map).
-    """
+    """Measures a map [N, H, W, C] in two passes: its mean, then the mean square of what is left (biased); [C] each."""
     if _together() is not None or not _fused(x):
         return composed_moments(x)
     width = x.shape.as_list()[-1:]
@@ -75,14 +67,7 @@ def moments(x: tf.Tensor) -> Moments:
 
 
 def moments_grad(x: tf.Tensor, mean: tf.Tensor, dmean: tf.Tensor, dvariance: tf.Tensor) -> tf.Tensor:
-    """Returns the gradient [N, H, W, C] that a map gets through its statistics.
-
-    Args:
-        x: [N, H, W, C].
-        mean: [C].
-        dmean: [C], gradient of the mean.
-        dvariance: [C], gradient of the biased variance.
-    """
+    """Returns the gradient [N, H, W, C] that a map gets through its statistics, from theirs."""
     group, count = _together(), values_measured(x)
     if group is not None:
         dmean, dvariance = (v * present(group, v.dtype) for v in group.sum([dmean, dvariance]))
@@ -100,16 +85,7 @@ def add_statistics_grad(
 def normalise(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, epsilon: float
 ) -> tf.Tensor:
-    """Returns gamma (x - mean) / sqrt(variance + epsilon) + beta.
-
-    Args:
-        x: [N, H, W, C].
-        gamma: [C], scale.
-        beta: [C], offset.
-        mean: [C].
-        variance: [C].
-        epsilon: Added to the variance.
-    """
+    """Returns gamma (x - mean) / sqrt(variance + epsilon) + beta of a map [N, H, W, C], all else [C]."""
     if not _fused(x):
         return composed_normalise(x, gamma, beta, mean, variance, epsilon)
     return tf.raw_ops.FusedBatchNormV3(
@@ -215,7 +191,7 @@ def differentiable_normalise(
 ) -> tf.Tensor:
     """``normalise`` with a gradient for all five tensors, the statistics' too."""
 
-    def backward(inputs: Sequence[tf.Tensor], _: Any, upstream: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+    def backward(inputs: Sequence[tf.Tensor], _: object, upstream: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
         (x, gamma, _, mean, variance), (dy,) = inputs, upstream
         dx, dgamma, dbeta = normalise_grad(dy, x, gamma, mean, variance, epsilon)
         return dx, dgamma, dbeta, *statistics_grad(gamma, dgamma, dbeta, variance, epsilon)
