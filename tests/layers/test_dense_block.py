@@ -7,7 +7,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.layers import shared_norm
 from zoo.layers.dense_block import dense_block, norm_pool
-from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, run_block, run_pooled
+from zoo.layers.dense_passes import Block, Layer, Maps, Pooled, dense_layer, run_block, run_pooled
 
 LEVELS = ("store", "recompute", "minimal")
 EPSILON = 1e-5
@@ -53,6 +53,22 @@ def plain_block(x, layers, given=None):
             y = tf.nn.conv2d(activate(y, layer.gamma2, layer.beta2, (index, 2)), layer.kernel2, 1, "SAME")
         x = tf.concat([x, y], -1)
     return x
+
+
+@pytest.mark.parametrize("bottleneck", [True, False])
+def test_the_dense_layer_of_the_source_is_the_paper_s(bottleneck):
+    layer, x = make_layers(tf.float64, bottleneck)[0], example(tf.float64)[0]
+    block = Block([layer], GROWTH, 1, epsilon=EPSILON)
+    norms = [(layer.gamma, layer.beta, tf.nn.moments(x, [0, 1, 2]))]
+    y, z, moments = dense_layer(block, 0, [x], norms)
+    assert worst([y], [plain_block(x, [layer])[..., CHANNELS:]]) < 1e-12
+    assert (z is None) == (moments is None) == (not bottleneck)
+    if bottleneck:
+        assert worst(moments, tf.nn.moments(z, [0, 1, 2])) < 1e-12
+    split = [x[..., :2], x[..., 2:]]  # in pieces it is the same
+    vectors = zip(*(tf.split(v, [2, CHANNELS - 2]) for v in (*norms[0][:2], *norms[0][2])), strict=True)
+    again, _, _ = dense_layer(block, 0, split, [(gamma, beta, (m, v)) for gamma, beta, m, v in vectors])
+    assert worst([again], [y]) < 1e-12
 
 
 def block_of(memory, group, given=None, **options):

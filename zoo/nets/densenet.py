@@ -15,6 +15,7 @@ backward pass. Variables have the names of the slim DenseNet.
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -161,22 +162,9 @@ def _published(
         "A DenseNet of any size; without options DenseNet-121.",
         f"DenseNet-{name.removeprefix('densenet')}: blocks of {', '.join(map(str, blocks))} layers, k = {growth_rate}.",
     )
+    counts = {"trainable": params[0], "total": params[1]}
     return register_net(
-        NetSpec(
-            name=name,
-            paper=PAPER,
-            input_size=(224, 224, 3),
-            num_classes=1000,
-            published_params={"trainable": params[0], "total": params[1]},
-            gmacs=gmacs,
-            preprocessing=PRESETS["imagenet_torchvision"],
-            inputs=_imagenet_input,
-            headless={"num_classes": 0},
-            last_map="final_block",
-            dropout="dropout_rate",
-            preset_of="densenet",
-            **spec,
-        )
+        replace(densenet.spec, name=name, published_params=counts, gmacs=gmacs, preset_of="densenet", **spec)
     )(network)
 
 
