@@ -102,7 +102,7 @@ def test_published_names_are_told():
 
 
 def test_weights_of_other_options_do_not_fit():
-    with pytest.raises(ValueError, match=r"LeNet5/logits/biases: model \(7,\), weights \(10,\)"):
+    with pytest.raises(ValueError, match=r"LeNet5/logits/biases: the model has \[7\], the checkpoint \[10\]"):
         zoo.lenet5(num_classes=7, weights="digits")
     with pytest.raises(ValueError, match="Build the model with the"):
         zoo.lenet5(variant="original", weights="digits")

@@ -15,14 +15,15 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.training.step import Engine
+from zoo.weights.names import assign as assign_by_name
 from zoo.weights.names import named_variables
-from zoo.weights.tf1 import CheckpointNamesError
 
 _log = logging.getLogger("zoo")
 _AUTO_NUMBER = re.compile(r"_\d+(?=/|$)")
 _PLAIN = (bool, int, float, str, type(None))
 
 
+_REMEDY = "go on with the model, optimizer and averages that the run was started with, or take another folder"
 _SPANS = (
     ". A schedule that spans the run (cosine, polynomial) changes with the run's length: accept the change to go on "
     "along the new curve, or start with a schedule of its own length (--schedule constant, per_epoch or exponential) "
@@ -93,16 +94,7 @@ def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], where
     """
     wanted = {name: variable for name, variable in variables.items() if name.startswith(only)}
     stored = {name: array for name, array in arrays.items() if name.startswith(only)}
-    mismatched = [
-        f"{name}: the run has {list(variable.shape)}, the checkpoint {list(stored[name].shape)}"
-        for name, variable in wanted.items()
-        if name in stored and tuple(variable.shape) != stored[name].shape
-    ]
-    missing, unexpected = sorted(wanted.keys() - stored.keys()), sorted(stored.keys() - wanted.keys())
-    if missing or unexpected or mismatched:
-        raise CheckpointNamesError(str(where), missing, unexpected, mismatched)
-    for name, variable in wanted.items():
-        variable.assign(stored[name])
+    assign_by_name(wanted, stored, f"checkpoint {where}", remedy=_REMEDY, ours="the run")
 
 
 def random_state() -> dict[str, Any]:

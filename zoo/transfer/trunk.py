@@ -2,17 +2,16 @@
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors.numpy
 
 from zoo.data.preprocessing import Preprocessing
 from zoo.registry import create, get_net
 from zoo.weights import bundled
+from zoo.weights.names import assign, named_variables
 
 if TYPE_CHECKING:
     from zoo.scoping import Model
@@ -81,8 +80,7 @@ class Trunk:
 
         with tf.device(device):
             model = create(self.net, input_shape=self.size, **self.options)
-            for name in self.model.variable_names:
-                model.variable(name).assign(self.model.variable(name).numpy())
+            assign(model, named_variables(self.model), f"the trunk {self.net}", remedy=bundled.REMEDY)
         return model
 
     def describe(self) -> dict[str, Any]:
@@ -150,17 +148,12 @@ def load_trunk(
 
 
 def _embedded(size: int | None, options: dict[str, Any]) -> Trunk:
-    path = bundled.folder() / f"{EMBEDDED}.safetensors"
-    if not path.is_file():
-        raise ValueError(f"The embedded weights are missing ({path}); install scoped-zoo again.")
-    content, card = path.read_bytes(), json.loads(path.with_suffix(".json").read_text())
-    if hashlib.sha256(content).hexdigest() != card["sha256"]:
-        raise ValueError(f"{path} was changed or damaged: its SHA-256 is not its card's. Install scoped-zoo again.")
+    card, values = bundled.read(EMBEDDED)
     options = {**card["options"], **options}
     shape = (size or card["size"], size or card["size"], 3)
     model = create("inception_v3", input_shape=shape, **options)
-    values = {name: value.astype(np.float32) for name, value in safetensors.numpy.load(content).items()}
-    bundled.assign(model, values, f"the embedded weights (made with options {card['options']})")
+    what = f"the embedded weights (made with options {card['options']})"
+    assign(model, values, what, remedy=bundled.REMEDY)
     preprocessing = Preprocessing.from_dict(card["preprocessing"])
     return _trunk(model, "inception_v3", options, f"embedded ({EMBEDDED})", preprocessing, shape)
 

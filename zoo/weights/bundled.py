@@ -16,9 +16,12 @@ import safetensors.numpy
 
 import zoo
 from zoo.files import read_json, write_whole
+from zoo.weights.names import assign
 
 if TYPE_CHECKING:
     from zoo.scoping import Model
+
+REMEDY = "Build the model with the options they were made with."
 
 
 def folder() -> Path:
@@ -34,18 +37,7 @@ def names(net: str) -> list[str]:
 
 
 def card(net: str, name: str) -> dict[str, Any]:
-    """Returns the card of some weights.
-
-    Args:
-        net: The network, such as ``"lenet5"``.
-        name: The weights, such as ``"digits"``.
-
-    Returns:
-        The card.
-
-    Raises:
-        ValueError: There are no such weights; the message lists those there are.
-    """
+    """Returns the card of some weights, such as lenet5's "digits"; ValueError with those there are for others."""
     path = folder() / f"{net}-{name}.json"
     if name not in names(net) or not path.is_file():
         there_are = ", ".join(map(repr, names(net))) or "none"
@@ -53,36 +45,39 @@ def card(net: str, name: str) -> dict[str, Any]:
     return dict(read_json(path))
 
 
-def load(model: "Model", net: str, name: str) -> None:
-    """Loads weights that come with zoo into a model, after checking the file's SHA-256 against its card.
+def read(stem: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Reads the card ``STEM.json`` and the arrays of ``STEM.safetensors``, whose SHA-256 the card says.
 
-    They fit whole, or but for the heads that the model leaves out.
-
-    Args:
-        model: A built model of the network.
-        net: The network, such as ``"lenet5"``.
-        name: The weights, such as ``"digits"``.
-
-    Raises:
-        ValueError: There are no such weights, the file is not the one its card describes, or the model's variables have
-            other names or shapes because it was built with other options.
+    Raises ValueError when one is missing, or the file is not the one its card describes.
     """
-    about = card(net, name)
-    path = folder() / f"{net}-{name}.safetensors"
-    content = path.read_bytes()
+    path = folder() / f"{stem}.safetensors"
+    if not path.is_file():
+        raise ValueError(f"The weights {stem} that come with zoo are missing ({path}). Install scoped-zoo again.")
+    about, content = dict(read_json(path.with_suffix(".json"))), path.read_bytes()
     found = hashlib.sha256(content).hexdigest()
     if found != about["sha256"]:
         raise ValueError(
             f"{path}: its SHA-256 is {found}, but its card says {about['sha256']}: the file was changed or damaged. "
             "Install scoped-zoo again."
         )
+    return about, safetensors.numpy.load(content)
+
+
+def load(model: "Model", net: str, name: str) -> None:
+    """Loads weights that come with zoo into a built model of the network, whole but for the heads that it leaves out.
+
+    Raises:
+        ValueError: There are no such weights, the file is not the one its card describes, or the model's variables have
+            other names or shapes because it was built with other options.
+    """
+    card(net, name)
+    about, values = read(f"{net}-{name}")
     _check_options(model, about["options"], f"{net} weights {name!r}")
     from zoo.scoping import parts_of  # imports TensorFlow, which names of weights do without
 
     parts, mine = parts_of(model), set(model.variable_names)
-    values = safetensors.numpy.load(content)
     values = {key: value for key, value in values.items() if key in mine or parts.part_of(key) == "trunk"}
-    assign(model, values, f"{net} weights {name!r} (made with options {about['options']})")
+    assign(model, values, f"{net} weights {name!r} (made with options {about['options']})", remedy=REMEDY)
 
 
 def _check_options(model: "Model", made_with: Mapping[str, Any], what: str) -> None:
@@ -97,41 +92,8 @@ def _check_options(model: "Model", made_with: Mapping[str, Any], what: str) -> N
             )
 
 
-def assign(model: "Model", values: Mapping[str, np.ndarray], what: str) -> None:
-    """Gives every variable of a model its value by name; nothing is changed when one does not fit.
-
-    Args:
-        model: A built model.
-        values: Value by full variable name.
-        what: What to call the values in messages.
-
-    Raises:
-        ValueError: The names or shapes differ.
-    """
-    shapes = {name: tuple(model.variable(name).shape) for name in model.variable_names}
-    given = {name: value.shape for name, value in values.items()}
-    if shapes != given:
-        names = sorted(name for name in shapes.keys() | given.keys() if shapes.get(name) != given.get(name))
-        lines = [f"{name}: model {shapes.get(name, 'none')}, weights {given.get(name, 'none')}" for name in names[:5]]
-        raise ValueError(
-            f"{what} do not fit the model {model.name!r}: {len(names)} of its variables differ ({'; '.join(lines)}). "
-            "Build the model with the options they were made with."
-        )
-    for name, value in values.items():
-        model.variable(name).assign(value)
-
-
 def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Writes a model's variables to a safetensors file, and its card beside it with the file's SHA-256.
-
-    Args:
-        model: A built model.
-        path: Where to write, ending in ``.safetensors``; the card's name ends in ``.json``.
-        about: The card without ``sha256``.
-
-    Returns:
-        The card.
-    """
+    """Writes a model's variables to ``.safetensors``, and beside it the card, completed with the file's SHA-256."""
     path = Path(path)
     content = safetensors.numpy.save({name: np.asarray(model.variable(name)) for name in model.variable_names})
     complete = {**about, "sha256": hashlib.sha256(content).hexdigest()}
@@ -141,14 +103,10 @@ def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str
 
 
 def pictures_of(images: np.ndarray, what: str) -> dict[str, Any]:
-    """Describes pictures for a card, so that a model can say when it meets other ones (see `check_looks`).
+    """Describes pictures [N, H, W, C] for a card, so that a model can say when it meets other ones (see `check_looks`).
 
-    Args:
-        images: The training part, [N, H, W, C].
-        what: What they are, in words.
-
-    Returns:
-        ``what``, ``size``, ``range``, and the least and the most of each of `looks_of`'s numbers.
+    ``what`` says in words what they are; the card also has ``size``, ``range``, and the least and the most of each of
+    `looks_of`'s numbers.
     """
     from zoo.scoping.features import looks_of  # imports TensorFlow, which names of weights do without
 

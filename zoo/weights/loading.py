@@ -19,7 +19,7 @@ from zoo.weights.cards import Card
 from zoo.weights.conventions import change_epsilon, drop_classes, fit_gamma, fold_input_transform
 from zoo.weights.formats import WeightFile, open_weights
 from zoo.weights.layer_order import pair_units
-from zoo.weights.names import named_variables, select_names
+from zoo.weights.names import assign, named_variables, select_names
 from zoo.weights.tf1 import _TRAINING_NAMES, AVERAGE_SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -146,9 +146,9 @@ def load(
     loaded = [name for name in chosen if name not in missing]
     if (broken and strict) or not loaded:
         raise WeightsMismatchError(file.path, missing, unexpected)
-    _refuse_not_finite({name: np.asarray(values[name]) for name in loaded}, file.path)
-    for name in loaded:
-        variables[name].assign(np.asarray(values[name]).astype(_dtype(variables[name]), copy=False))
+    arrays = {name: np.asarray(values[name]) for name in loaded}
+    _refuse_not_finite(arrays, file.path)
+    assign({name: variables[name] for name in loaded}, arrays, file.path, remedy="Take another copy.")
     report = Report(file.path, f"{file.format}, {file.family}", loaded, skipped, missing, unexpected, notes, card)
     if hasattr(model, "network"):
         specs = model.input_specs
@@ -269,11 +269,6 @@ def _adapt(
         logger.warning("%s: %s", file.path, text)
         notes.append(text)
     return dataclasses.replace(card, **changes)
-
-
-def _dtype(variable: Any) -> str:
-    """A variable's type as NumPy names it."""
-    return str(getattr(variable.dtype, "name", variable.dtype))
 
 
 def _choose(

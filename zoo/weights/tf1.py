@@ -14,9 +14,17 @@ import numpy as np
 import tensorflow as tf
 
 from zoo import files
-from zoo.weights.names import closest, named_variables, select_names
+from zoo.weights.names import (
+    CheckpointNamesError,
+    Variable,
+    assign,
+    closest,
+    mismatch,
+    named_variables,
+    select_names,
+)
 
-NameMap: TypeAlias = Mapping[str, Any] | Sequence[tuple[str, str]]  # a dict's values: names, or variables
+NameMap: TypeAlias = Mapping[str, "str | Variable"] | Sequence[tuple[str, str]]
 
 AVERAGE_SUFFIX = "/ExponentialMovingAverage"
 _TABLE_MAGIC = bytes.fromhex("57fb808b247547db")  # the last 8 bytes of every table file, V1's and V2's index
@@ -27,25 +35,10 @@ _TRAINING_NAMES = re.compile(
 )
 
 
-class CheckpointNamesError(ValueError):
-    """Names in a checkpoint and in a model do not fit; lists missing, unexpected and mismatched ones together.
-
-    Args:
-        path: the checkpoint's path.
-        missing: names of the model that the checkpoint lacks.
-        unexpected: names of the checkpoint that the model lacks.
-        mismatched: one text a name with both shapes or types.
-    """
-
-    def __init__(self, path: str, missing: Sequence[str], unexpected: Sequence[str], mismatched: Sequence[str]) -> None:
-        self.missing, self.unexpected, self.mismatched = list(missing), list(unexpected), list(mismatched)
-        parts = [f"names in checkpoint {path} do not fit the model"]
-        parts += _listed("missing in the checkpoint", missing)
-        parts += _listed("in the checkpoint only", unexpected)
-        parts += _listed("different shape or type", mismatched)
-        parts.append("  choose names with include= / exclude=, rename them with name_map=, or allow the gap with ")
-        parts[-1] += "ignore_missing=True / ignore_unexpected=True"
-        super().__init__("\n".join(parts))
+_REMEDY = (
+    "choose names with include= / exclude=, rename them with name_map=, or allow the gap with ignore_missing=True / "
+    "ignore_unexpected=True"
+)
 
 
 class TF1Checkpoint(Mapping[str, np.ndarray]):
@@ -263,7 +256,7 @@ def restore_tf1(
         ValueError: a pattern or map matches nothing, or the file is damaged.
     """
     values = path if isinstance(path, Mapping) else read_tf1(path)
-    where = str(getattr(values, "path", "given as a mapping"))
+    where = f"checkpoint {getattr(values, 'path', 'given as a mapping')}"
     variables = named_variables(model)
     chosen = list(variables) if include is None else select_names(variables, include)
     if exclude is not None:
@@ -274,29 +267,28 @@ def restore_tf1(
     if averages:
         found = {name: source + AVERAGE_SUFFIX for name, source in sources.items() if source + AVERAGE_SUFFIX in values}
         if not found:
-            raise ValueError(
-                f"checkpoint {where} holds no averages (names ending in {AVERAGE_SUFFIX}); set averages=False"
-            )
+            raise ValueError(f"{where} holds no averages (names ending in {AVERAGE_SUFFIX}); set averages=False")
         sources |= found
     missing = [
         name if name == source else f"{source} (for {name})" for name, source in sources.items() if source not in values
     ]
     present = {name: source for name, source in sources.items() if source in values}
     mismatched = [
-        text for name, source in present.items() if (text := _mismatch(name, variables[name], values, source))
+        text
+        for name, source in present.items()
+        if (text := mismatch(name, variables[name], *_shape_and_type(values, source)))
     ]
     unexpected: list[str] = []
     if include is None and exclude is None:
         used = {*sources.values(), *renamed.values()}
         unexpected = [name for name in values if name not in used and not _TRAINING_NAMES.search(name)]
     if mismatched or (missing and not ignore_missing) or (unexpected and not ignore_unexpected):
-        raise CheckpointNamesError(where, missing, unexpected, mismatched)
+        raise CheckpointNamesError(where, missing, unexpected, mismatched, _REMEDY)
     if not present:
-        raise CheckpointNamesError(where, missing, list(values), [])
-    arrays = {name: values[source] for name, source in present.items()}  # all are read before the first is assigned
-    for name, array in arrays.items():
-        variables[name].assign(array)
-    return list(arrays)
+        raise CheckpointNamesError(where, missing, list(values), [], _REMEDY)
+    arrays = {name: values[source] for name, source in present.items()}
+    assign({name: variables[name] for name in present}, arrays, where, remedy=_REMEDY)
+    return list(present)
 
 
 def _resolve(path: str) -> tuple[str, str]:
@@ -373,29 +365,15 @@ def _from_model(
     )
 
 
-def _mismatch(name: str, variable: Any, values: Mapping[str, np.ndarray], source: str) -> str:
-    """Words a difference of shape or kind of type between a variable and a stored tensor; empty when they fit."""
+def _shape_and_type(values: Mapping[str, np.ndarray], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """What a tensor is, of a checkpoint without reading it."""
     if isinstance(values, TF1Checkpoint):
-        shape, dtype = values.shapes[source], values.dtypes[source]
-    else:
-        shape, dtype = tuple(np.shape(values[source])), np.asarray(values[source]).dtype
-    want, kind = tuple(variable.shape), np.dtype(tf.as_dtype(variable.dtype).as_numpy_dtype)
-    if shape != want:
-        return f"{name}: the model has {list(want)}, the checkpoint {list(shape)}"
-    if np.issubdtype(dtype, np.number) != np.issubdtype(kind, np.number) and dtype.kind not in "V":
-        return f"{name}: the model has {kind}, the checkpoint {dtype}"
-    return ""
+        return values.shapes[name], values.dtypes[name]
+    return np.shape(values[name]), np.asarray(values[name]).dtype
 
 
 def _value(variable: Any) -> Any:
     return variable.value if hasattr(variable, "value") and not callable(variable.value) else variable
-
-
-def _listed(title: str, names: Sequence[str], most: int = 20) -> list[str]:
-    if not names:
-        return []
-    more = [f"    and {len(names) - most} more"] if len(names) > most else []
-    return [f"  {title} ({len(names)}):", *(f"    {name}" for name in names[:most]), *more]
 
 
 def _first_line(error: BaseException) -> str:

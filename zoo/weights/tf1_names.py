@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.files import reading
+from zoo.weights.names import assign, named_variables
 
 # TF 0.x and other names of a cell -> its last name.
 _CELLS: Final = {
@@ -128,18 +129,13 @@ def assign_checkpoint(model: Any, path: str | Path, renamed: Mapping[str, str] |
                 name = new + name[len(old) :]
         return name
 
-    values = {final(name): (name, value) for name, value in read_checkpoint(path).items()}
-    wrong = []
-    for name in model.variable_names:
-        shape = tuple(model.variable(name).shape)
-        if name not in values:
-            wrong.append(f"{name} is not there")
-        elif values[name][1].shape != shape:
-            wrong.append(f"{name} is {values[name][1].shape}, the model's {shape}")
-    if wrong:
-        raise ValueError(
-            f"{path} does not fit: {'; '.join(wrong[:5])}. It holds {', '.join(sorted(values)[:8])}...; see `renamed`"
-        )
-    for name in model.variable_names:
-        model.variable(name).assign(values.pop(name)[1])
-    return sorted(name for name, _ in values.values())
+    stored = read_checkpoint(path)
+    values = {final(name): value for name, value in stored.items()}
+    variables = named_variables(model)
+    missing = [f"{name} is not there" for name in variables if name not in values]
+    if missing:
+        held = ", ".join(sorted(values)[:8])
+        raise ValueError(f"{path} does not fit: {'; '.join(missing[:5])}. It holds {held}...; see `renamed`")
+    taken = {name: values[name] for name in variables}
+    assign(variables, taken, f"checkpoint {path}", remedy="build the model with the widths that the checkpoint has")
+    return sorted(name for name in stored if final(name) not in variables)
