@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-from zoo.rnn.cells import Activation, RNNCell, State, Tensor, activation_function
-from zoo.rnn.checks import check_kernel, check_units
+from zoo.rnn.cells import RNNCell, activation_function
+from zoo.rnn.checks import DType, Reuse, State, Tensor, check_kernel, check_units
+from zoo.scoping.keras_names import Activation, Initializer
 
 
 class BasicRNNCell(RNNCell):
@@ -28,9 +27,9 @@ class BasicRNNCell(RNNCell):
         self,
         num_units: int,
         activation: Activation = None,
-        reuse: Any = None,
+        reuse: Reuse = None,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DType | None = None,
         trainable: bool = True,
     ) -> None:
         super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
@@ -92,11 +91,11 @@ class GRUCell(RNNCell):
         self,
         num_units: int,
         activation: Activation = None,
-        reuse: Any = None,
-        kernel_initializer: Any = None,
-        bias_initializer: Any = None,
+        reuse: Reuse = None,
+        kernel_initializer: Initializer = None,
+        bias_initializer: Initializer = None,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DType | None = None,
         trainable: bool = True,
     ) -> None:
         super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.rnn.checks import dim
+from zoo.rnn.checks import State, Tensor, dim
 
 
 class _Local:
@@ -17,7 +17,7 @@ class _Local:
         variable: gives shape and dtype, and tells this value from others.
     """
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: tf.Variable) -> None:
         self.shape, self.dtype = variable.shape, tf.as_dtype(variable.dtype)
         name = f"carried_state/{id(variable)}"
         self._handle = tf.raw_ops.VarHandleOp(dtype=self.dtype, shape=self.shape, shared_name=name)
@@ -30,7 +30,7 @@ class _Local:
         )
         return tf.ensure_shape(value, self.shape)
 
-    def assign(self, value: Any) -> Any:
+    def assign(self, value: Tensor) -> tf.Operation:
         return tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
 
 
@@ -51,7 +51,7 @@ class CarriedState:
         ValueError: `rows` does not divide by the replicas.
     """
 
-    def __init__(self, size: Any, rows: int | None, is_training: Any) -> None:
+    def __init__(self, size: Any, rows: int | None, is_training: bool) -> None:
         if rows is None or rows < 1:
             raise ValueError(f"a carried state needs the rows of the global batch, got {rows}")
         if tf.is_tensor(is_training):
@@ -78,11 +78,11 @@ class CarriedState:
                 ]
                 for which in ("train", "eval")
             }
-        self.variables: list[Any] = parts["train" if is_training else "eval"]
+        self.variables: list[tf.Variable | _Local] = parts["train" if is_training else "eval"]
         if is_training and isinstance(strategy, tf.distribute.ParameterServerStrategy):
             self.variables = [_Local(variable) for variable in self.variables]
 
-    def read(self, first: Any) -> Any:
+    def read(self, first: Tensor) -> State:
         """Returns this replica's rows, with zeros where a text starts.
 
         Args:
@@ -108,7 +108,7 @@ class CarriedState:
         values = [tf.where(first[:, None], tf.zeros([], value.dtype), value) for value in values]
         return tf.nest.pack_sequence_as(self.size, values)
 
-    def written(self, outputs: Any, state: Any) -> Any:
+    def written(self, outputs: Tensor, state: State) -> Tensor:
         """Keeps the new state.
 
         Args:

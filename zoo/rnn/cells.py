@@ -11,21 +11,18 @@ import copy
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.checks import check_state, check_zero_state, dim
+from zoo.rnn.checks import DType, Reuse, Scope, State, Tensor, check_state, check_zero_state, dim
 from zoo.scoping import keras_names
-from zoo.scoping.keras_names import Activation
-
-Tensor: TypeAlias = Any
-State: TypeAlias = Any
+from zoo.scoping.keras_names import Activation, Initializer
 
 
-def activation_function(activation: Activation, cell: str) -> Callable[[Any], Any]:
+def activation_function(activation: Activation, cell: str) -> Callable[[Tensor], Tensor]:
     """Resolves the activation argument of a cell: a function, Keras' name of one, or None for tanh."""
     return keras_names.activation(activation, cell) or tf.tanh
 
@@ -44,7 +41,7 @@ class RNNCell:
     """
 
     def __init__(
-        self, *, name: str | None = None, dtype: Any = None, reuse: Any = None, trainable: bool = True
+        self, *, name: str | None = None, dtype: DType | None = None, reuse: Reuse = None, trainable: bool = True
     ) -> None:
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
         if name is not None and not isinstance(name, str):
@@ -56,8 +53,8 @@ class RNNCell:
         self.trainable = trainable
         self._reuse = reuse
         self._context: Callable[[], Any] = lambda: None  # weak: where `_scope` and `_weights` are valid
-        self._scope: Any = None
-        self._weights: dict[str, Any] = {}
+        self._scope: Scope | None = None
+        self._weights: dict[str, tf.Variable] = {}
 
     @property
     def state_size(self) -> Any:
@@ -88,7 +85,7 @@ class RNNCell:
         """
         raise NotImplementedError(f"{type(self).__name__} must define call")
 
-    def add_variable(self, name: str, shape: list[int], initializer: Any = None) -> None:
+    def add_variable(self, name: str, shape: list[int], initializer: Initializer = None) -> None:
         """Makes one variable of the cell; `call` reads it with `self.weight(name, dtype)`.
 
         Args:
@@ -99,7 +96,7 @@ class RNNCell:
         trainable = None if self.trainable else False
         self._weights[name] = scoping.get_variable(name, shape, initializer=initializer, trainable=trainable)
 
-    def weight(self, name: str, dtype: Any) -> Tensor:
+    def weight(self, name: str, dtype: DType) -> Tensor:
         """Reads a variable in the dtype of the computation.
 
         Args:
@@ -112,12 +109,12 @@ class RNNCell:
         return tf.cast(tf.convert_to_tensor(self._weights[name]), dtype)
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[tf.Variable]:
         """The variables made in the current graph or model call, in creation order."""
         return list(self._weights.values())
 
     @contextlib.contextmanager
-    def _enter(self, scope: Any = None) -> Iterator[bool]:
+    def _enter(self, scope: Scope | None = None) -> Iterator[bool]:
         """Opens the cell's variable scope; yields True when it is the first time in this graph or model call."""
         context = steps.current_context()
         if self._scope is not None and self._context() is context:
@@ -140,7 +137,7 @@ class RNNCell:
             )
         self.build(width)
 
-    def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
         """Makes the variables, so that a loop body only reads them.
 
         Args:
@@ -157,7 +154,7 @@ class RNNCell:
             self.check_width(width)
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, inputs: Tensor, state: State, scope: Any = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
         """Runs one step.
 
         Args:
@@ -202,7 +199,7 @@ class RNNCell:
         """
         return steps.run(self, inputs, state, mask)
 
-    def zero_state(self, batch_size: Any, dtype: Any = None) -> State:
+    def zero_state(self, batch_size: int | Tensor, dtype: DType | None = None) -> State:
         """Makes the state of zeros.
 
         Args:
@@ -220,7 +217,9 @@ class RNNCell:
         with tf.name_scope(type(self).__name__ + "ZeroState"):
             return tf.nest.map_structure(lambda size: tf.zeros([batch_size, size], dtype), self.state_size)
 
-    def get_initial_state(self, inputs: Any = None, batch_size: Any = None, dtype: Any = None) -> State:
+    def get_initial_state(
+        self, inputs: Tensor | None = None, batch_size: int | Tensor | None = None, dtype: DType | None = None
+    ) -> State:
         """Makes the state of zeros for given inputs (what TensorFlow's own loops ask for).
 
         Args:

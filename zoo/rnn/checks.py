@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import enum
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
+if TYPE_CHECKING:
+    from zoo.rnn.cells import RNNCell
 
-def dim(tensor: Any, axis: int) -> Any:
-    """Returns a static size, None where it is not known; also under TF1's `disable_v2_behavior`.
+Tensor: TypeAlias = tf.Tensor
+State: TypeAlias = Any  # a tensor, or a (nested) tuple of them, in the structure of a cell's `state_size`
+DType: TypeAlias = "tf.DType | str"
+Scope: TypeAlias = "str | tf.compat.v1.VariableScope"
+Reuse: TypeAlias = "bool | enum.Enum | None"  # True, or zoo.AUTO_REUSE
+Lengths: TypeAlias = "Sequence[int] | np.ndarray | tf.Tensor | None"
 
-    Args:
-      tensor: the tensor.
-      axis: which dimension.
-    """
+
+def dim(tensor: Tensor, axis: int) -> Any:
+    """Returns a static size as an int, None where it is not known; also under TF1's `disable_v2_behavior`."""
     size = tensor.shape[axis]
     return getattr(size, "value", size)
 
 
-def check_floating(inputs: Any) -> None:
-    """Refuses integer inputs and states, as TF1 does.
-
-    Args:
-      inputs: (nested structure of) tensors.
-
-    Raises:
-      ValueError: a tensor is neither floating nor complex.
-    """
+def check_floating(inputs: State) -> None:
+    """Raises ValueError for integer tensors in a structure of inputs or states, as TF1 does."""
     for tensor in tf.nest.flatten(inputs):
         dtype = tf.as_dtype(tensor.dtype)
         if not (dtype.is_floating or dtype.is_complex):
@@ -39,15 +39,7 @@ def check_floating(inputs: Any) -> None:
 
 
 def check_cell(cell: Any, where: str) -> None:
-    """Refuses what is no recurrent cell.
-
-    Args:
-      cell: the value given.
-      where: who takes it, for the message.
-
-    Raises:
-      TypeError: a class, a cell of Keras, or anything that lacks what loops need.
-    """
+    """Raises TypeError for what is no recurrent cell: a class, a cell of Keras, what lacks what loops need."""
     if isinstance(cell, type):
         raise TypeError(f"{where} takes a cell, got the class {cell.__name__}: make one, as {cell.__name__}(128)")
     lacks = [need for need in ("state_size", "output_size", "zero_state") if not hasattr(cell, need)]
@@ -61,16 +53,7 @@ def check_cell(cell: Any, where: str) -> None:
 
 
 def check_keys(inputs: Mapping[str, Any], needed: Sequence[str], where: str) -> None:
-    """Refuses a batch with other parts than a network reads.
-
-    Args:
-      inputs: the batch.
-      needed: names of its parts.
-      where: the network's name.
-
-    Raises:
-      ValueError: a part is missing, or one too many.
-    """
+    """Raises ValueError for a batch (a dict) with other parts than a network reads."""
     if set(inputs) != set(needed):
         missing = [name for name in needed if name not in inputs]
         what = f"{', '.join(map(repr, missing))} is missing" if missing else "there are others"
@@ -81,29 +64,13 @@ def check_keys(inputs: Mapping[str, Any], needed: Sequence[str], where: str) -> 
 
 
 def check_positive(limit: Any, what: str) -> None:
-    """Refuses a clip or scale that is not a positive number.
-
-    Args:
-      limit: number, tensor, or None.
-      what: the argument's name.
-
-    Raises:
-      ValueError: zero, negative, NaN, or no number.
-    """
+    """Raises ValueError for a clip or scale that is known not to be a positive number; None is none."""
     if limit is not None and not tf.is_tensor(limit) and not (isinstance(limit, numbers.Real) and float(limit) > 0):
         raise ValueError(f"{what} must be a positive number or None, got {limit!r}")
 
 
-def check_zero_state(batch_size: Any, dtype: Any) -> None:
-    """Refuses sizes and types that a state cannot have.
-
-    Args:
-      batch_size: int or scalar tensor.
-      dtype: of the state.
-
-    Raises:
-      ValueError: no size or a negative one, or a type that is not floating point.
-    """
+def check_zero_state(batch_size: int | Tensor, dtype: DType) -> None:
+    """Raises ValueError for a batch size below 0 or of no integer, and for a type that is not floating point."""
     if not tf.is_tensor(batch_size) and (not isinstance(batch_size, numbers.Integral) or batch_size < 0):
         raise ValueError(f"batch_size must be an integer of at least 0 or a scalar tensor, got {batch_size!r}")
     dtype = tf.as_dtype(dtype)
@@ -115,23 +82,14 @@ def _short(value: Any) -> str:
     return f"a tensor of shape {value.shape}" if tf.is_tensor(value) else repr(value)
 
 
-def _rows(tensor: Any) -> int | None:
+def _rows(tensor: Tensor) -> int | None:
     return None if tensor.shape.rank is None else dim(tensor, 0)
 
 
-def check_state(cell: Any, state: Any, inputs: Any) -> Any:
-    """Brings a state into the cell's structure and checks widths and batch.
+def check_state(cell: RNNCell, state: State, inputs: Tensor) -> State:
+    """Brings a state into the structure of the cell's `state_size`, and checks widths and the batch of inputs.
 
-    Args:
-      cell: has `state_size`.
-      state: (nested) tuples or lists of tensors.
-      inputs: [batch, width].
-
-    Returns:
-      The state in the structure of `state_size`.
-
-    Raises:
-      ValueError: what does not fit, with the path of the offending part.
+    Raises ValueError for what does not fit, with the path of the offending part (``state[0].c``).
     """
     size = cell.state_size
     if isinstance(size, tuple) and not isinstance(state, tuple | list):
@@ -141,7 +99,7 @@ def check_state(cell: Any, state: Any, inputs: Any) -> Any:
         )
     check_floating(inputs)
 
-    def fit(want: Any, got: Any, path: str) -> Any:
+    def fit(want: Any, got: State, path: str) -> State:
         if isinstance(want, tuple):
             if not isinstance(got, tuple | list) or len(got) != len(want):
                 what = f"{len(got)} parts" if isinstance(got, tuple | list) else type(got).__name__
@@ -166,35 +124,14 @@ def check_state(cell: Any, state: Any, inputs: Any) -> Any:
 
 
 def check_units(num_units: Any, what: str = "num_units") -> int:
-    """Refuses a width that is not a positive integer.
-
-    Args:
-      num_units: the value given.
-      what: the argument's name.
-
-    Returns:
-      The width.
-
-    Raises:
-      ValueError: not a positive integer.
-    """
+    """Returns a width; ValueError when it is not a positive integer."""
     if isinstance(num_units, bool) or not isinstance(num_units, numbers.Integral) or num_units < 1:
         raise ValueError(f"{what} must be a positive integer, got {num_units!r}")
     return int(num_units)
 
 
-def check_kernel(cell: Any, kernel: Any, rows: int, width: int | None) -> None:
-    """Refuses inputs of another width than the one the kernel was made for.
-
-    Args:
-      cell: for the message.
-      kernel: variable [width + rows, ...].
-      rows: rows of the kernel that belong to the state.
-      width: width of the inputs.
-
-    Raises:
-      ValueError: another width.
-    """
+def check_kernel(cell: RNNCell, kernel: tf.Variable, rows: int, width: int | None) -> None:
+    """Raises ValueError for inputs of another width than the kernel [width + rows, ...] was made for."""
     if width is not None and dim(kernel, 0) != width + rows:
         raise ValueError(
             f"{type(cell).__name__} shares the kernel {kernel.name} of shape {tuple(kernel.shape)}, made for inputs "

@@ -11,15 +11,8 @@ from zoo._compat import innermost_device
 from zoo.rnn.checks import dim
 
 
-def available(dtype: Any) -> bool:
-    """Says whether cuDNN will run a layer of this dtype here.
-
-    Args:
-      dtype: dtype of the inputs.
-
-    Returns:
-      True with a GPU visible, outside an explicit CPU device, for float16 and float32.
-    """
+def available(dtype: tf.DType) -> bool:
+    """Says whether cuDNN runs a layer here: of float16 or float32, with a GPU, outside an explicit CPU device."""
     if dtype not in (tf.float16, tf.float32) or not tf.config.list_logical_devices("GPU"):
         return False
     graph = tf.compat.v1.get_default_graph()
@@ -27,20 +20,12 @@ def available(dtype: Any) -> bool:
     return "CPU" not in device.upper()
 
 
-def parameters(kernel: Any, bias: Any, forget_bias: float) -> Any:
-    """Packs the weights of one layer in cuDNN's order.
+def parameters(kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float | tf.Tensor) -> tf.Tensor:
+    """Packs the weights of one layer in cuDNN's order: one vector of (width + units + 2) x 4 units values.
 
     cuDNN wants the gates as i, f, j, o; each of the four input and then the four recurrent matrices transposed; then
     four biases for the input side and four for the recurrent side. The bias goes to the input side whole, with the
     forget bias added, because cuDNN has none.
-
-    Args:
-      kernel: [width + units, 4 units], columns i, j, f, o.
-      bias: [4 units].
-      forget_bias: added to the forget gate.
-
-    Returns:
-      One vector of (width + units + 2) x 4 units values.
     """
     units = dim(kernel, 1) // 4
     width = dim(kernel, 0) - units
@@ -53,22 +38,15 @@ def parameters(kernel: Any, bias: Any, forget_bias: float) -> Any:
 
 
 def lstm(
-    inputs: Any, kernel: Any, bias: Any, c: Any, h: Any, forget_bias: float, mask: Any = None
-) -> tuple[Any, Any, Any]:
-    """Runs one LSTM layer over a sequence; the same contract as `zoo.rnn.fused.lstm`.
-
-    Args:
-      inputs: [time, batch, width].
-      kernel: [width + units, 4 units].
-      bias: [4 units].
-      c: [batch, units].
-      h: [batch, units].
-      forget_bias: added to the forget gate.
-      mask: bool [time, batch, 1] or None.
-
-    Returns:
-      Outputs [time, batch, units], and `c` and `h` at the sequences' ends.
-    """
+    inputs: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor,
+    c: tf.Tensor,
+    h: tf.Tensor,
+    forget_bias: float | tf.Tensor,
+    mask: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Runs one LSTM layer over a sequence; the same contract as `zoo.rnn.fused.lstm`."""
     frame = scoping.current_frame()
     if frame is not None:
         model: Any = frame.store

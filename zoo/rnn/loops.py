@@ -9,8 +9,18 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.cells import RNNCell, State, Tensor
-from zoo.rnn.checks import check_cell, check_floating, check_state, dim
+from zoo.rnn.cells import RNNCell
+from zoo.rnn.checks import (
+    DType,
+    Lengths,
+    Scope,
+    State,
+    Tensor,
+    check_cell,
+    check_floating,
+    check_state,
+    dim,
+)
 from zoo.rnn.multi import independent, prepare
 
 
@@ -18,13 +28,13 @@ from zoo.rnn.multi import independent, prepare
 def dynamic_rnn(
     cell: Any,
     inputs: Tensor,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     initial_state: State | None = None,
-    dtype: Any = None,
+    dtype: DType | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
-    scope: Any = None,
+    scope: Scope | None = None,
     *,
     fast_path: bool = True,
 ) -> tuple[Tensor, State]:
@@ -85,18 +95,10 @@ def dynamic_rnn(
     return (outputs if time_major else tf.transpose(outputs, [1, 0, 2])), state
 
 
-def check_lengths(sequence_length: Any, inputs: Tensor) -> Tensor | None:
-    """Checks sequence lengths as far as they are known, and at run time where they are not.
+def check_lengths(sequence_length: Lengths, inputs: Tensor) -> Tensor | None:
+    """Returns lengths [batch] for inputs [time, batch, width] as an int32 tensor, checked when it runs if not before.
 
-    Args:
-      sequence_length: integers [batch], or None.
-      inputs: [time, batch, width].
-
-    Returns:
-      The lengths as an int32 tensor.
-
-    Raises:
-      ValueError: wrong rank, type, batch or range.
+    Raises ValueError for a wrong rank, type, batch or range.
     """
     if sequence_length is None:
         return None
@@ -135,9 +137,9 @@ def static_rnn(
     cell: Any,
     inputs: Sequence[Tensor],
     initial_state: State | None = None,
-    dtype: Any = None,
-    sequence_length: Any = None,
-    scope: Any = None,
+    dtype: DType | None = None,
+    sequence_length: Lengths = None,
+    scope: Scope | None = None,
 ) -> tuple[list[Tensor], State]:
     """Runs a cell over a list of steps.
 
@@ -183,14 +185,14 @@ def bidirectional_dynamic_rnn(
     cell_fw: Any,
     cell_bw: Any,
     inputs: Tensor,
-    sequence_length: Any = None,
+    sequence_length: Lengths = None,
     initial_state_fw: State | None = None,
     initial_state_bw: State | None = None,
-    dtype: Any = None,
+    dtype: DType | None = None,
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
-    scope: Any = None,
+    scope: Scope | None = None,
     *,
     fast_path: bool = True,
 ) -> tuple[tuple[Tensor, Tensor], tuple[State, State]]:
@@ -239,7 +241,7 @@ def bidirectional_dynamic_rnn(
     return (forward, backward), (state_fw, state_bw)
 
 
-def _reverse(values: Tensor, lengths: Any, time_major: bool) -> Tensor:
+def _reverse(values: Tensor, lengths: Lengths, time_major: bool) -> Tensor:
     time, batch = (0, 1) if time_major else (1, 0)
     if lengths is None:
         return tf.reverse(values, [time])
@@ -253,11 +255,11 @@ def stack_bidirectional_dynamic_rnn(
     inputs: Tensor,
     initial_states_fw: Sequence[State] | None = None,
     initial_states_bw: Sequence[State] | None = None,
-    dtype: Any = None,
-    sequence_length: Any = None,
+    dtype: DType | None = None,
+    sequence_length: Lengths = None,
     parallel_iterations: int | None = None,
     time_major: bool = False,
-    scope: Any = None,
+    scope: Scope | None = None,
     swap_memory: bool = False,
 ) -> tuple[Tensor, tuple[State, ...], tuple[State, ...]]:
     """Stacks bidirectional layers: each reads both directions of the one below, side by side.

@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from zoo.rnn import cudnn, fused
-from zoo.rnn.cells import Activation, RNNCell, State, Tensor, activation_function
-from zoo.rnn.checks import check_kernel, check_positive, check_units
+from zoo.rnn.cells import RNNCell, activation_function
+from zoo.rnn.checks import DType, Reuse, State, Tensor, check_kernel, check_positive, check_units
+from zoo.scoping.keras_names import Activation, Initializer
 
 
 class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
@@ -20,7 +21,7 @@ class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
     __slots__ = ()
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> tf.DType:
         """The common dtype of both parts; TypeError when they differ or are no tensors."""
         c, h = self
         if not (hasattr(c, "dtype") and hasattr(h, "dtype")):
@@ -31,7 +32,7 @@ class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
 
 
 class LSTMCell(RNNCell):
-    """LSTM with TF1's options: peepholes, projection, clipping.
+    """LSTM with TF1's options: peepholes, projection, clipping; TF1's shards are a scope's partitioner here.
 
         i, j, f, o = [x, h] K + b
         c' = sigmoid(f + forget_bias + w_f c) c + sigmoid(i + w_i c) act(j)
@@ -44,8 +45,6 @@ class LSTMCell(RNNCell):
       initializer: of the kernels and peepholes; default the scope's, else Glorot uniform.
       num_proj: width of `h` after the projection P; default none.
       proj_clip: clips the projected `h'`.
-      num_unit_shards: unsupported (TF1 deprecated it): use a partitioner of the scope.
-      num_proj_shards: unsupported likewise.
       forget_bias: added at run time, not stored in the bias.
       state_is_tuple: False keeps ``[c, h]`` side by side in one tensor.
       activation: function, or Keras' name of one; default tanh.
@@ -55,7 +54,7 @@ class LSTMCell(RNNCell):
       trainable: see `RNNCell`.
 
     Raises:
-      ValueError: a width or a clip is not positive, the forget bias is no number, or shards are asked for.
+      ValueError: a width or a clip is not positive, or the forget bias is no number.
 
     Source: Sak et al., arXiv:1402.1128; TF1's ``LSTMCell``.
     """
@@ -65,22 +64,19 @@ class LSTMCell(RNNCell):
         num_units: int,
         use_peepholes: bool = False,
         cell_clip: float | None = None,
-        initializer: Any = None,
+        initializer: Initializer = None,
         num_proj: int | None = None,
         proj_clip: float | None = None,
-        num_unit_shards: int | None = None,
-        num_proj_shards: int | None = None,
+        *,
         forget_bias: float = 1.0,
         state_is_tuple: bool = True,
         activation: Activation = None,
-        reuse: Any = None,
+        reuse: Reuse = None,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DType | None = None,
         trainable: bool = True,
     ) -> None:
         super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
-        if num_unit_shards or num_proj_shards:
-            raise ValueError("shards are not supported: open a variable_scope with a partitioner instead")
         check_positive(cell_clip, "cell_clip")
         check_positive(proj_clip, "proj_clip")
         if not tf.is_tensor(forget_bias) and not (isinstance(forget_bias, numbers.Real) and np.isfinite(forget_bias)):
@@ -193,9 +189,9 @@ class BasicLSTMCell(LSTMCell):
         forget_bias: float = 1.0,
         state_is_tuple: bool = True,
         activation: Activation = None,
-        reuse: Any = None,
+        reuse: Reuse = None,
         name: str | None = None,
-        dtype: Any = None,
+        dtype: DType | None = None,
         trainable: bool = True,
     ) -> None:
         super().__init__(

@@ -10,19 +10,12 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.cells import RNNCell, State, Tensor
-from zoo.rnn.checks import check_cell
+from zoo.rnn.cells import RNNCell
+from zoo.rnn.checks import DType, Scope, State, Tensor, check_cell
 
 
 def leaf(cell: Any) -> Any:
-    """Returns the innermost cell behind wrappers.
-
-    Args:
-      cell: a cell.
-
-    Returns:
-      The cell that owns the weights.
-    """
+    """Returns the innermost cell behind wrappers: the one that owns the weights."""
     while hasattr(cell, "wrapped_cell"):
         cell = cell.wrapped_cell
     return cell
@@ -31,15 +24,8 @@ def leaf(cell: Any) -> Any:
 def independent(cells: Sequence[Any], where: str) -> list[Any]:
     """Gives every position a cell of its own: a cell met before is copied, and one warning names the positions.
 
-    Args:
-      cells: cells, perhaps one object several times, perhaps behind different wrappers.
-      where: for the warning.
-
-    Returns:
-      The cells, copied where needed.
-
-    Raises:
-      ValueError: a repeated cell cannot be copied (it is not a zoo cell).
+    The cells may be one object several times, perhaps behind different wrappers. Raises ValueError for a repeated cell
+    that is not zoo's, which cannot be copied; `where` is for the messages.
     """
     seen: dict[int, int] = {}
     result, repeated = [], []
@@ -109,11 +95,11 @@ class MultiRNNCell(RNNCell):
         return self.cells[-1].output_size
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[tf.Variable]:
         """Those of the cells, lowest first."""
         return [v for cell in self.cells for v in getattr(cell, "variables", ())]
 
-    def zero_state(self, batch_size: Any, dtype: Any = None) -> State:
+    def zero_state(self, batch_size: int | Tensor, dtype: DType | None = None) -> State:
         """See `RNNCell.zero_state`."""
         with tf.name_scope("MultiRNNCellZeroState"):
             if not self.state_is_tuple:
@@ -126,7 +112,7 @@ class MultiRNNCell(RNNCell):
         other.cells = [cell.clone() for cell in self.cells]
         return other
 
-    def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
         """See `RNNCell.prepare`."""
         with self._enter(scope):
             for index, cell in enumerate(self.cells):
@@ -162,15 +148,8 @@ class MultiRNNCell(RNNCell):
         return inputs, self._joined(states)
 
 
-def prepare(cell: Any, width: int | None, dtype: Any, scope: Any = None) -> None:
-    """Makes a cell's variables before a loop, also those of a cell that is not zoo's.
-
-    Args:
-      cell: any cell.
-      width: width of the inputs.
-      dtype: dtype of the inputs.
-      scope: variable scope for the cell.
-    """
+def prepare(cell: Any, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+    """Makes a cell's variables before a loop over inputs of a width, also those of a cell that is not zoo's."""
     if isinstance(cell, RNNCell):
         cell.prepare(width, dtype, scope)
     else:

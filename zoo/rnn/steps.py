@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
 
 from zoo import scoping
-from zoo.rnn.checks import dim
+from zoo.rnn.checks import State, Tensor, dim
 
 
 def current_context() -> Any:
@@ -41,22 +41,20 @@ class Sequence:
     """One pass over a sequence: its size, the step it is at, and the noise of its dropout wrappers.
 
     The noise is drawn before the loop, for all steps, so that the plain loop and the fast path see the same masks.
-
-    Args:
-      time: number of steps.
-      batch: number of rows.
-      dtype: dtype of the inputs.
-      parallel_iterations: of the loop.
-      swap_memory: of the loop.
     """
 
     def __init__(
-        self, time: Any, batch: Any, dtype: Any, parallel_iterations: int = 32, swap_memory: bool = False
+        self,
+        time: int | Tensor | None,
+        batch: int | Tensor | None,
+        dtype: tf.DType,
+        parallel_iterations: int = 32,
+        swap_memory: bool = False,
     ) -> None:
         self.time, self.batch, self.dtype = time, batch, dtype
         self.loop = {"parallel_iterations": parallel_iterations, "swap_memory": swap_memory}
-        self.noise: dict[Any, Any] = {}
-        self.step: Any = None
+        self.noise: dict[Any, Tensor] = {}
+        self.step: int | Tensor | None = None
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[Sequence]:
@@ -76,46 +74,32 @@ def current_sequence() -> Sequence | None:
     return _SEQUENCE.get()
 
 
-def masked(mask: Any, new: Any, old: Any) -> Any:
-    """Takes `new` inside the sequences and `old` past their ends.
+def masked(mask: Tensor, new: State, old: State | int) -> State:
+    """Takes `new` inside the sequences and `old` (the same structure, or a number for all) past their ends.
 
-    Args:
-      mask: bool [batch, 1] or [time, batch, 1].
-      new: (nested) tensors [..., width].
-      old: the same structure, or a number for all.
-
-    Returns:
-      The structure of `new`.
+    `mask` is bool [batch, 1] or [time, batch, 1].
     """
     if isinstance(old, int):
         return tf.nest.map_structure(lambda n: tf.where(mask, n, tf.cast(old, n.dtype)), new)
     return tf.nest.map_structure(lambda n, o: tf.where(mask, n, tf.cast(o, n.dtype)), new, old)
 
 
-def _shapes(state: Any) -> Any:
+def _shapes(state: State) -> Any:
     return tf.nest.map_structure(lambda part: str(getattr(part, "shape", part)), state)
 
 
-def run(cell: Any, inputs: Any, state: Any, mask: Any) -> tuple[Any, Any]:
-    """Calls a cell step by step.
+def run(
+    cell: Callable[[Tensor, State], tuple[Tensor, State]], inputs: Tensor, state: State, mask: Tensor | None
+) -> tuple[Tensor, State]:
+    """Calls a cell step by step over inputs [time, batch, width]; its variables exist already.
 
-    Args:
-      cell: any callable ``(inputs, state) -> (output, state)`` whose variables exist already.
-      inputs: [time, batch, width].
-      state: initial state.
-      mask: bool [time, batch, 1] or None.
-
-    Returns:
-      Outputs [time, batch, output_size], zero past the end, and the last state.
-
-    Raises:
-      TypeError: the cell does not return a pair.
-      ValueError: the cell returns a state of another structure.
+    Returns outputs [time, batch, output_size], zero past the end, and the last state, as `RNNCell.sequence` does.
+    Raises TypeError when the cell returns no pair, and ValueError for a state of another structure.
     """
     sequence = current_sequence() or Sequence(None, None, inputs.dtype)
     before = sequence.step
 
-    def step(t: Any, x: Any, old: Any, inside: Any) -> tuple[Any, Any]:
+    def step(t: int | Tensor, x: Tensor, old: State, inside: Tensor | None) -> tuple[Tensor, State]:
         sequence.step = t
         made = cell(x, old)
         if not isinstance(made, tuple | list) or len(made) != 2:
@@ -142,12 +126,18 @@ def run(cell: Any, inputs: Any, state: Any, mask: Any) -> tuple[Any, Any]:
         sequence.step = before
 
 
-def _while(step: Any, inputs: Any, state: Any, mask: Any, loop: dict[str, Any]) -> tuple[Any, Any]:
+def _while(
+    step: Callable[..., tuple[Tensor, State]],
+    inputs: Tensor,
+    state: State,
+    mask: Tensor | None,
+    loop: Mapping[str, Any],
+) -> tuple[Tensor, State]:
     total = tf.shape(inputs)[0]
     xs = tf.TensorArray(inputs.dtype, total, element_shape=inputs.shape[1:]).unstack(inputs)
-    shape: list[Any] = []
+    shape: list[int | None] = []
 
-    def body(t: Any, old: Any, outputs: Any) -> tuple[Any, Any, Any]:
+    def body(t: Tensor, old: State, outputs: tf.TensorArray) -> tuple[Tensor, State, tf.TensorArray]:
         output, new = step(t, xs.read(t), old, None if mask is None else mask[t])
         shape[:] = output.shape.as_list()
         new = tf.nest.map_structure(lambda n, o: tf.ensure_shape(n, o.shape), new, old)

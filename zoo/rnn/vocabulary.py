@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from zoo import scoping
 
 
-def embedding(ids: Any, num_words: int, width: int, name: str = "embedding") -> tf.Tensor:
+def embedding(ids: tf.Tensor, num_words: int, width: int, name: str = "embedding") -> tf.Tensor:
     """Looks words up in a trained table.
 
     Args:
@@ -44,7 +43,7 @@ def embedding(ids: Any, num_words: int, width: int, name: str = "embedding") -> 
     return tf.cast(found, frame.store.compute_dtype)
 
 
-def softmax_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
+def softmax_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """``log sum exp(logits) - logits[label]``, with the gradient ``softmax(logits) - onehot(label)``.
 
     The same numbers as ``tf.nn.sparse_softmax_cross_entropy_with_logits``, whose CPU kernel is several times slower
@@ -75,18 +74,18 @@ def softmax_cross_entropy(labels: Any, logits: Any) -> tf.Tensor:
     flat_labels = tf.reshape(labels, [-1])
 
     @tf.custom_gradient
-    def losses(flat: Any) -> tuple[Any, Callable[[Any], Any]]:
+    def losses(flat: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         chances = tf.nn.softmax(flat)
         chosen = tf.gather(chances, flat_labels, batch_dims=1)
 
-        def by_maximum() -> Any:  # the largest probability is 1 / sum exp(z - max z)
+        def by_maximum() -> tf.Tensor:  # the largest probability is 1 / sum exp(z - max z)
             log_sum = tf.reduce_max(flat, 1) - tf.math.log(tf.reduce_max(chances, 1))
             return log_sum - tf.gather(flat, flat_labels, batch_dims=1)
 
         # -log p loses precision only where p leaves the range of normal numbers, and is not finite where a logit is not
         value = tf.cond(tf.reduce_all(chosen > 1e-30), lambda: -tf.math.log(chosen), by_maximum)
 
-        def gradient(upstream: Any) -> Any:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             scaled = chances * upstream[:, None]
             places = tf.stack([tf.range(tf.size(flat_labels)), tf.cast(flat_labels, tf.int32)], axis=1)
             return tf.tensor_scatter_nd_sub(scaled, places, upstream)

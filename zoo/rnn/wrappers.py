@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.cells import RNNCell, State, Tensor
-from zoo.rnn.checks import check_cell
+from zoo.rnn.cells import RNNCell
+from zoo.rnn.checks import DType, Scope, State, Tensor, check_cell
 from zoo.rnn.lstm import LSTMStateTuple
 from zoo.rnn.multi import prepare
 
@@ -26,7 +26,7 @@ class _Wrapper(RNNCell):
       dtype: see `RNNCell`.
     """
 
-    def __init__(self, cell: Any, *, dtype: Any = None) -> None:
+    def __init__(self, cell: Any, *, dtype: DType | None = None) -> None:
         check_cell(cell, type(self).__name__)
         super().__init__(dtype=dtype)
         self.cell = cell
@@ -47,15 +47,15 @@ class _Wrapper(RNNCell):
         return self.cell.output_size
 
     @property
-    def variables(self) -> list[Any]:
+    def variables(self) -> list[tf.Variable]:
         """Those of the wrapped cell."""
         return list(getattr(self.cell, "variables", ()))
 
-    def zero_state(self, batch_size: Any, dtype: Any = None) -> State:
+    def zero_state(self, batch_size: int | Tensor, dtype: DType | None = None) -> State:
         """See `RNNCell.zero_state`."""
         return self.cell.zero_state(batch_size, dtype or self.dtype or tf.float32)
 
-    def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
         """See `RNNCell.prepare`."""
         prepare(self.cell, width, dtype, scope)
 
@@ -76,7 +76,7 @@ class ResidualWrapper(_Wrapper):
     Source: Wu et al., arXiv:1609.08144, section 3.1; TF1's ``ResidualWrapper``.
     """
 
-    def __init__(self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None) -> None:
+    def __init__(self, cell: Any, residual_fn: Callable[[Tensor, Tensor], Tensor] | None = None) -> None:
         super().__init__(cell)
         self._residual_fn = residual_fn
 
@@ -90,7 +90,7 @@ class ResidualWrapper(_Wrapper):
             )
         return inputs + outputs
 
-    def __call__(self, inputs: Tensor, state: State, scope: Any = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
         """See `RNNCell.__call__`."""
         outputs, state = self.cell(inputs, state, scope)
         return self._add(tf.convert_to_tensor(inputs), outputs), state
@@ -114,21 +114,21 @@ class DeviceWrapper(_Wrapper):
     Source: TF1's ``DeviceWrapper``.
     """
 
-    def __init__(self, cell: Any, device: Any) -> None:
+    def __init__(self, cell: Any, device: str | Callable[[tf.Operation], str]) -> None:
         super().__init__(cell)
         self._device = device
 
-    def zero_state(self, batch_size: Any, dtype: Any = None) -> State:
+    def zero_state(self, batch_size: int | Tensor, dtype: DType | None = None) -> State:
         """See `RNNCell.zero_state`."""
         with tf.compat.v1.device(self._device):
             return super().zero_state(batch_size, dtype)
 
-    def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
         """See `RNNCell.prepare`."""
         with tf.compat.v1.device(self._device):
             super().prepare(width, dtype, scope)
 
-    def __call__(self, inputs: Tensor, state: State, scope: Any = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
         """See `RNNCell.__call__`."""
         with tf.compat.v1.device(self._device):
             return self.cell(inputs, state, scope)
@@ -141,7 +141,7 @@ class DeviceWrapper(_Wrapper):
             return self.cell.sequence(inputs, state, mask)
 
 
-def _is_constant(probability: Any) -> bool:
+def _is_constant(probability: float | Tensor) -> bool:
     return isinstance(probability, numbers.Real)
 
 
@@ -181,21 +181,21 @@ class DropoutWrapper(_Wrapper):
     def __init__(
         self,
         cell: Any,
-        input_keep_prob: Any = 1.0,
-        output_keep_prob: Any = 1.0,
-        state_keep_prob: Any = 1.0,
+        input_keep_prob: float | Tensor = 1.0,
+        output_keep_prob: float | Tensor = 1.0,
+        state_keep_prob: float | Tensor = 1.0,
         variational_recurrent: bool = False,
-        input_size: Any = None,
-        dtype: Any = None,
+        input_size: int | tf.TensorShape | None = None,
+        dtype: DType | None = None,
         seed: int | None = None,
         dropout_state_filter_visitor: Callable[[Any], Any] | None = None,
-        is_training: Any = True,
+        is_training: bool | Tensor = True,
     ) -> None:
         super().__init__(cell, dtype=dtype)
         if dropout_state_filter_visitor is not None and not callable(dropout_state_filter_visitor):
             raise TypeError(f"dropout_state_filter_visitor must be callable, got {dropout_state_filter_visitor!r}")
         self._filter = dropout_state_filter_visitor or _droppable
-        self._keep = {}
+        self._keep: dict[str, float | Tensor] = {}
         for name, value in (("input", input_keep_prob), ("state", state_keep_prob), ("output", output_keep_prob)):
             static = tf.get_static_value(value) if tf.is_tensor(value) else value
             if static is not None and not isinstance(static, numbers.Real | np.ndarray):
@@ -210,7 +210,7 @@ class DropoutWrapper(_Wrapper):
         self._variational = variational_recurrent
         self._seed = seed
         self._input_width = None if input_size is None else tf.TensorShape(input_size)[-1]
-        self._noise: dict[str, Any] = {}  # variational masks
+        self._noise: dict[str, Tensor] = {}  # variational masks
         self._noise_call: Any = None  # the call that they were drawn in
         if variational_recurrent:
             if dtype is None:
@@ -261,7 +261,7 @@ class DropoutWrapper(_Wrapper):
             slots += [("state", index, size) for index, size in self._state_leaves()]
         return [*slots, ("output", 0, self.output_size)] if self._drops("output") else slots
 
-    def _mask(self, slot: str, index: int, shape: list[Any], dtype: Any) -> Tensor:
+    def _mask(self, slot: str, index: int, shape: list[Any] | Tensor, dtype: tf.DType) -> Tensor:
         """Draws 0 or 1 / keep."""
         noise = tf.random.stateless_uniform(shape, scoping.random_seed(self._derived_seed(slot, index)))
         keep = tf.cast(self._keep[slot], noise.dtype)
@@ -275,7 +275,7 @@ class DropoutWrapper(_Wrapper):
             self._noise_call = call
         return self._noise
 
-    def prepare(self, width: int | None, dtype: Any, scope: Any = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
         """See `RNNCell.prepare`; draws the masks of the whole sequence too."""
         super().prepare(width, dtype, scope)
         sequence = steps.current_sequence()
@@ -302,7 +302,7 @@ class DropoutWrapper(_Wrapper):
             return tf.nn.dropout(value, rate=1 - self._keep[slot], seed=seed)
         return value * self._mask(slot, index, tf.shape(value), value.dtype)
 
-    def __call__(self, inputs: Tensor, state: State, scope: Any = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
         """See `RNNCell.__call__`."""
         inputs = tf.convert_to_tensor(inputs)
         if self._drops("input"):
