@@ -4,7 +4,6 @@ A card is a JSON object: ``net``, ``options``, ``data``, ``pictures`` (see `pict
 command), ``seed``, ``accuracy``, ``sha256`` of the weights file, ``licence`` and ``versions``.
 """
 
-import hashlib
 import inspect
 import json
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 
 import zoo
-from zoo.files import read_json, write_whole
+from zoo.files import hash_of, read_json, write_whole
 from zoo.weights.names import assign
 
 if TYPE_CHECKING:
@@ -53,14 +52,13 @@ def read(stem: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     path = folder() / f"{stem}.safetensors"
     if not path.is_file():
         raise ValueError(f"The weights {stem} that come with zoo are missing ({path}). Install scoped-zoo again.")
-    about, content = dict(read_json(path.with_suffix(".json"))), path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
+    about, found = dict(read_json(path.with_suffix(".json"))), hash_of(path)
     if found != about["sha256"]:
         raise ValueError(
             f"{path}: its SHA-256 is {found}, but its card says {about['sha256']}: the file was changed or damaged. "
             "Install scoped-zoo again."
         )
-    return about, safetensors.numpy.load(content)
+    return about, safetensors.numpy.load_file(path)
 
 
 def load(model: "Model", net: str, name: str) -> None:
@@ -96,8 +94,8 @@ def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str
     """Writes a model's variables to ``.safetensors``, and beside it the card, completed with the file's SHA-256."""
     path = Path(path)
     content = safetensors.numpy.save({name: np.asarray(model.variable(name)) for name in model.variable_names})
-    complete = {**about, "sha256": hashlib.sha256(content).hexdigest()}
     write_whole(path, content)
+    complete = {**about, "sha256": hash_of(path)}
     write_whole(path.with_suffix(".json"), (json.dumps(complete, indent=2) + "\n").encode())
     return complete
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.data.preprocessing import PRESETS, Preprocessing, get_preprocessing
@@ -76,7 +76,7 @@ class Card:
         card = validated(cls, mine, path)
         return dataclasses.replace(card, more={key: value for key, value in values.items() if key not in known})
 
-    def complete(self, preprocessing: Preprocessing | None, size: Any) -> dict[str, Any]:
+    def complete(self, preprocessing: Preprocessing | None, size: Sequence[int | None] | None) -> dict[str, Any]:
         """Returns plain values with how pictures are prepared for a model: its size, and the range of its inputs.
 
         Args:

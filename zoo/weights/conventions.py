@@ -17,17 +17,10 @@ Shapes = Mapping[str, Sequence[int]]
 def drop_classes(
     values: Values, shapes: Shapes, offset: int | None, background: bool, parts: Parts = USUAL_PARTS
 ) -> int:
-    """Drops the first columns of every classifier that has as many classes more than the model's.
+    """Drops the first columns of every classifier with as many classes more than the model's, and returns how many.
 
-    Args:
-        values: Full name to array; changed in place.
-        shapes: The model's full names to shapes.
-        offset: How many columns to drop; None drops one if ``background``.
-        background: Whether the file's first class is known to be background.
-        parts: Which of the model's scopes are heads.
-
-    Returns:
-        How many columns were dropped.
+    ``offset`` says how many; None drops one if ``background``, the file's first class, is known to be that. ``values``
+    is changed in place; ``parts`` says which of the model's scopes are heads.
     """
     drop, dropped = int(background) if offset is None else offset, 0
     for unit in units_of(shapes, parts):
@@ -43,20 +36,11 @@ def drop_classes(
 
 
 def fold_input_transform(values: Values, shapes: Shapes) -> str:
-    """Folds torchvision's ``transform_input`` into the first convolution, which must not pad.
+    """Folds torchvision's ``transform_input`` into the first convolution, which must not pad, and returns its scope.
 
     It maps ImageNet-normalised inputs to [-1, 1] by ``a x + b`` a channel; ``W (a x + b) = (W a) x + W b``, and
-    batch norm subtracts the constant ``W b`` together with its mean.
-
-    Args:
-        values: Full name to array; changed in place.
-        shapes: The model's full names to shapes, in the order of creation.
-
-    Returns:
-        The name of the convolution's scope.
-
-    Raises:
-        ValueError: The first convolution has no batch norm behind it, or not three channels.
+    batch norm subtracts the constant ``W b`` together with its mean. ``values`` is changed in place; ValueError when
+    the first convolution has no batch norm behind it, or not three channels.
     """
     first = next((unit.name for unit in units_of(shapes) if unit.kind == "kernel"), "")
     kernel, mean = f"{first}/weights", f"{first}/BatchNorm/moving_mean"
@@ -76,16 +60,8 @@ def fit_gamma(values: Values, shapes: Shapes) -> tuple[list[str], list[str]]:
     """Folds gammas that the model has no place for into the convolution before, and gives ones where it wants them.
 
     ``gamma (W x - mean) / sd = ((gamma W) x - gamma mean) / sd``: exact as long as the moving statistics are used.
-
-    Args:
-        values: Full name to array; changed in place.
-        shapes: The model's full names to shapes.
-
-    Returns:
-        Names of gammas that were folded, and of gammas that were set to one.
-
-    Raises:
-        ValueError: A gamma whose batch norm does not follow a convolution of the same scope.
+    ``values`` is changed in place. Returns the gammas that were folded, and those that were set to one; ValueError for
+    one whose batch norm does not follow a convolution of the same scope.
     """
     folded = [name for name in values if name.endswith("/BatchNorm/gamma") and name not in shapes]
     for name in folded:
@@ -110,12 +86,7 @@ def fit_gamma(values: Values, shapes: Shapes) -> tuple[list[str], list[str]]:
 def change_epsilon(values: Values, difference: float) -> None:
     """Adds to every moving variance what the model's batch norms add less: ``(v + d) + e2 = v + e1``.
 
-    Args:
-        values: Full name to array; changed in place.
-        difference: The weights' epsilon less the model's.
-
-    Raises:
-        ValueError: A variance would become negative.
+    ``difference`` is the weights' epsilon less the model's. ValueError when a variance would become negative.
     """
     for name in [name for name in values if name.endswith("/moving_variance")]:
         moved = (values[name].astype(np.float64) + difference).astype(np.float32)

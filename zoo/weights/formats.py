@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.files import ZipReader, parse_json, read_json, reading
+from zoo.files import ZipReader, hash_of, parse_json, read_json, reading
 from zoo.hdf5 import MEMBER, SIGNATURE, read_h5
 from zoo.scoping import USUAL_PARTS, Parts
 from zoo.weights.cards import Card, convention
@@ -189,7 +188,7 @@ def _card_beside(path: str) -> Card | None:
         card = Card.from_dict(read_json(beside), beside)
     except ValueError as error:
         raise ValueError(f"{beside} beside the weights is no card: {error}. Repair it, or move it away.") from error
-    found = hashlib.sha256(Path(path).read_bytes()).hexdigest() if card.sha256 else ""
+    found = hash_of(path) if card.sha256 else ""
     if found != card.sha256:
         raise ValueError(
             f"{path}: its SHA-256 is {found}, but its card {beside} says {card.sha256}: the weights were changed or "

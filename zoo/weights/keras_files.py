@@ -33,16 +33,10 @@ INCEPTION_CONVS = 94
 
 
 def read_keras(path: str | os.PathLike[str]) -> tuple[list[Unit], dict[str, Any]]:
-    """Reads the layers that have weights from a Keras file; nothing in the file is run.
+    """Reads the layers that have weights from a Keras file of a functional or sequential model; nothing in it is run.
 
-    Args:
-        path: A ``.keras`` archive, a ``.weights.h5`` or legacy ``.h5`` file, of a functional model.
-
-    Returns:
-        The layers in the order of creation, and the layers' configurations by name (empty when the file has none).
-
-    Raises:
-        ValueError: The file is damaged, or not a Keras file of a functional or sequential model.
+    Returns them in the order of creation, and the layers' configurations by name (empty when the file has none).
+    ValueError when the file, ``.keras``, ``.weights.h5`` or legacy ``.h5``, is damaged or none of a Keras model.
     """
     return units_of_keras(read_h5(path))
 
@@ -62,14 +56,7 @@ def units_of_keras(content: H5Content) -> tuple[list[Unit], dict[str, Any]]:
 
 
 def zoo_variables(content: H5Content) -> dict[str, np.ndarray]:
-    """The variables of a ``zoo.Model`` that was saved as ``.keras`` or ``.weights.h5``.
-
-    Args:
-        content: The file.
-
-    Returns:
-        Full variable name to array; empty when the file is no zoo model's.
-    """
+    """The variables by full name of a ``zoo.Model`` saved as ``.keras`` or ``.weights.h5``; empty for other files."""
     if {"layers", "model_weights"} & content.attrs.keys() or content.names("layer_names") is not None:
         return {}
     found = {}
@@ -81,11 +68,7 @@ def zoo_variables(content: H5Content) -> dict[str, np.ndarray]:
 
 
 def units_from_weights(weights: Mapping[str, np.ndarray]) -> list[Unit]:
-    """Groups weights named ``layer/kernel`` into layers in the order of creation.
-
-    Args:
-        weights: Weight name to array; a trailing ``:0`` is ignored.
-    """
+    """Groups weights named ``layer/kernel`` (a trailing ``:0`` is ignored) into layers in the order of creation."""
     units: dict[str, Unit] = {}
     for name, array in weights.items():
         layer, _, leaf = name.removesuffix(":0").rpartition("/")
@@ -104,18 +87,10 @@ def in_creation_order(units: Sequence[Unit]) -> list[Unit]:
     return ordered
 
 
-def make_twin(net: str, num_classes: int | None) -> Any:
-    """Builds Keras' own network of the same name, with fresh weights.
+def make_twin(net: str, num_classes: int | None) -> keras.Model:
+    """Builds Keras' own network of the same name, with fresh weights; it gives probabilities, without classes features.
 
-    Args:
-        net: ``"inception_v3"``, or ``"densenet121"``, ``169`` or ``201``.
-        num_classes: Width of the classifier; None for the network without one.
-
-    Returns:
-        A functional Keras model that gives probabilities.
-
-    Raises:
-        ValueError: Keras has no such network.
+    ValueError when Keras has no such network.
     """
     name = {
         "inception_v3": "InceptionV3",
@@ -129,15 +104,10 @@ def make_twin(net: str, num_classes: int | None) -> Any:
     return getattr(keras.applications, name)(weights=None, **head)
 
 
-def fill_twin(twin: Any, units: Sequence[Unit]) -> None:
-    """Sets the weights of Keras' own network.
+def fill_twin(twin: keras.Model, units: Sequence[Unit]) -> None:
+    """Sets the weights of Keras' own network, as ``make_twin`` builds it, from layers in the order of creation.
 
-    Args:
-        twin: The network, as ``make_twin`` builds it.
-        units: Layers with their arrays, in the order of creation.
-
-    Raises:
-        ValueError: There are more or fewer layers, or their shapes differ.
+    ValueError when there are more or fewer layers, or their sizes differ.
     """
     layers = {layer.name: layer for layer in twin.layers if layer.weights}
     order = in_creation_order(
@@ -146,15 +116,16 @@ def fill_twin(twin: Any, units: Sequence[Unit]) -> None:
     for kind in ("kernel", "norm"):
         theirs = [unit for unit in order if unit.kind == kind]
         ours = [unit for unit in units if unit.kind == kind]
-        pairs = list(zip(theirs, ours, strict=False))
         if len(theirs) != len(ours) or any(
-            own.arrays[role].size != array.size for unit, own in pairs for role, array in unit.arrays.items()
+            own.arrays[role].size != array.size
+            for unit, own in zip(theirs, ours, strict=True)
+            for role, array in unit.arrays.items()
         ):
             raise ValueError(
                 f"Keras' {twin.name} has {len(theirs)} layers of kind {kind!r}, the model {len(ours)}, or their sizes "
                 "differ: only the whole network with its published widths can be written as Keras'."
             )
-        for unit, own in pairs:
+        for unit, own in zip(theirs, ours, strict=True):
             layers[unit.name].set_weights([own.arrays[role].reshape(a.shape) for role, a in unit.arrays.items()])
 
 
@@ -223,4 +194,4 @@ def _by_twin(units: list[Unit]) -> list[Unit]:
 def _by_role(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     """Names a layer's arrays, which Keras only numbers: kernel and bias, or batch norm's three or four vectors."""
     roles = ["kernel", "bias"] if arrays[0].ndim > 1 else ["gamma", "beta", "mean", "variance"][-len(arrays) :]
-    return dict(zip(roles, arrays, strict=False))
+    return dict(zip(roles, arrays, strict=False))  # a layer without a bias has a kernel only

@@ -56,14 +56,9 @@ class Unit:
 
 
 def units_of(variables: Mapping[str, Sequence[int]], parts: Parts = USUAL_PARTS) -> list[Unit]:
-    """Groups a model's variables into layers.
+    """Groups a model's variables (full name to shape, in the order of creation) into layers, one a scope.
 
-    Args:
-        variables: Full name to shape, in the order of creation.
-        parts: Which scopes are heads.
-
-    Returns:
-        One unit a scope, in the order of creation, with ``LEAVES``' variables; others are left out.
+    Variables that are none of ``LEAVES`` are left out; ``parts`` says which scopes are heads.
     """
     units: dict[str, Unit] = {}
     for name, shape in variables.items():
@@ -82,19 +77,11 @@ def natural_key(name: str) -> list[int | str]:
 def pair_units(
     units: Sequence[Unit], variables: Mapping[str, Sequence[int]], parts: Parts = USUAL_PARTS
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Gives a file's layers the names of a model's variables, by their order.
+    """Gives a file's layers the names of a model's variables (full name to shape), both in the order of creation.
 
-    Args:
-        units: The file's layers in the order of creation.
-        variables: The model's full names to shapes, in the order of creation.
-        parts: Which of the model's scopes are heads.
-
-    Returns:
-        Full name to array (kernels reshaped where only axes of size 1 differ; a classifier keeps its number of
-        classes), and, for layers of the file that the model has no place for, their name to the reason.
-
-    Raises:
-        ValueError: A layer of the trunk has another shape than the model's at its place.
+    Returns full name to array (kernels reshaped where only axes of size 1 differ; a classifier keeps its number of
+    classes), and for layers of the file that the model has no place for, their name to the reason. ValueError when a
+    layer of the trunk has another shape than the model's at its place.
     """
     found: dict[str, np.ndarray] = {}
     left: dict[str, str] = {}
@@ -108,6 +95,7 @@ def pair_units(
                     (unit.name for unit in theirs), f"one of {len(theirs)} layers of a head of its own"
                 )
                 continue
+            # either may have more: what the file lacks is reported by the loader, what the model lacks below
             for i, (unit, own) in enumerate(zip(theirs, ours, strict=False)):
                 what = f"{'batch norm' if kind == 'norm' else 'layer'} {i + 1} of {len(ours)} in the {part}"
                 for role, array in unit.arrays.items():

@@ -7,20 +7,20 @@ import inspect
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from zoo.data.preprocessing import HALF, Preprocessing
-from zoo.scoping import NetSpec, Parts, parts_of
+from zoo.scoping import Model, NetSpec, Parts, parts_of
 from zoo.weights import bundled, published
 from zoo.weights.cards import Card
 from zoo.weights.conventions import change_epsilon, drop_classes, fit_gamma, fold_input_transform
 from zoo.weights.formats import WeightFile, open_weights
 from zoo.weights.layer_order import pair_units
-from zoo.weights.names import assign, named_variables, select_names
-from zoo.weights.tf1 import _TRAINING_NAMES, AVERAGE_SUFFIX
+from zoo.weights.names import HasVariables, Variables, assign, named_variables, select_names
+from zoo.weights.tf1 import TRAINING_NAMES, AVERAGE_SUFFIX
 
 logger = logging.getLogger(__name__)
 _SHOWN = 8
@@ -88,7 +88,7 @@ class WeightsMismatchError(ValueError):
 
 
 def load(
-    model: Any,
+    model: HasVariables,
     source: str | os.PathLike[str] | WeightFile,
     *,
     include: str | Iterable[str] | None = None,
@@ -150,7 +150,7 @@ def load(
     _refuse_not_finite(arrays, file.path)
     assign({name: variables[name] for name in loaded}, arrays, file.path, remedy="Take another copy.")
     report = Report(file.path, f"{file.format}, {file.family}", loaded, skipped, missing, unexpected, notes, card)
-    if hasattr(model, "network"):
+    if isinstance(model, Model):
         specs = model.input_specs
         size = specs.shape.as_list()[1:] if hasattr(specs, "shape") else None
         model.card = card.complete(Card.from_dict(model.card).preprocessing, size)
@@ -181,12 +181,12 @@ def open_source(source: str | os.PathLike[str], net: str = "") -> WeightFile:
     return dataclasses.replace(file, own_card=card)
 
 
-def network_name(model: Any) -> str:
+def network_name(model: HasVariables) -> str:
     """Returns the name of a zoo model's network; "" for other models."""
     return getattr(getattr(model, "network", None), "__name__", "")
 
 
-def network_option(model: Any, name: str) -> Any:
+def network_option(model: HasVariables, name: str) -> Any:
     """Returns the value of a network's option in a model; None when the network has no such option."""
     options = getattr(model, "options", {})
     if name in options or not hasattr(model, "network"):
@@ -197,7 +197,7 @@ def network_option(model: Any, name: str) -> Any:
 
 def _values(
     file: WeightFile,
-    variables: Mapping[str, Any],
+    variables: Variables,
     shapes: dict[str, tuple[int, ...]],
     parts: Parts,
     averages: bool | None,
@@ -210,7 +210,7 @@ def _values(
         raise ValueError(f"{file.path} holds no averages (names ending in {AVERAGE_SUFFIX}); leave averages=None")
     values, unused, averaged = {}, {}, 0
     for name in file.names:
-        if _TRAINING_NAMES.search(name):
+        if TRAINING_NAMES.search(name):
             unused[name] = "belongs to the training, not to the network"
         else:
             average = f"{name}{AVERAGE_SUFFIX}"
@@ -228,7 +228,7 @@ def _values(
 
 
 def _adapt(
-    model: Any,
+    model: HasVariables,
     file: WeightFile,
     values: dict[str, np.ndarray],
     shapes: dict[str, tuple[int, ...]],
@@ -272,7 +272,10 @@ def _adapt(
 
 
 def _choose(
-    shapes: Mapping[str, Any], in_file: Iterable[str], include: Any, exclude: Any
+    shapes: Mapping[str, tuple[int, ...]],
+    in_file: Iterable[str],
+    include: str | Iterable[str] | None,
+    exclude: str | Iterable[str] | None,
 ) -> tuple[list[str], dict[str, str]]:
     chosen = list(shapes) if include is None else select_names(shapes, include)
     skipped = {name: "not in include" for name in shapes if name not in set(chosen)}
@@ -329,11 +332,8 @@ def open_for(
         given: The options that the caller chose; they are kept.
         known: The options that the network has.
 
-    Returns:
-        The open weights, None for those that come with zoo, and the options to build with.
-
-    Raises:
-        ValueError: No weights are called so, or the file is damaged or of an unknown format.
+    Returns the open weights, None for those that come with zoo, and the options to build with. ValueError when no
+    weights are called so, or the file is damaged or of an unknown format.
     """
     net = spec.name
     if isinstance(weights, bool) or not isinstance(weights, str | os.PathLike | WeightFile):
@@ -380,17 +380,12 @@ def input_shape(file: WeightFile | None) -> tuple[int, int, int] | None:
     return (*file.own_card.preprocessing.size, file.own_card.preprocessing.channels)
 
 
-def load_for(model: Any, net: str, weights: Any, file: WeightFile | None) -> Report | None:
-    """Loads what ``open_for`` opened into the built model.
+def load_for(
+    model: Model, net: str, weights: str | os.PathLike[str] | WeightFile, file: WeightFile | None
+) -> Report | None:
+    """Loads what ``open_for`` opened into the built model; ``weights`` is as given to the builder.
 
-    Args:
-        model: The model.
-        net: Name of the network.
-        weights: As given to the builder.
-        file: The open weights; None for those that come with zoo.
-
-    Returns:
-        The report; None for weights that come with zoo, which fit whole or not at all.
+    Returns the report; None for weights that come with zoo, which fit whole or not at all.
     """
     if file is not None:
         return load(model, file)
@@ -399,13 +394,9 @@ def load_for(model: Any, net: str, weights: Any, file: WeightFile | None) -> Rep
     return None
 
 
-def complete_card(model: Any, net: str, preprocessing: Preprocessing | None, size: Any) -> None:
-    """Writes into a model's card how its pictures are prepared, for the size the model was built for.
+def complete_card(model: Model, net: str, preprocessing: Preprocessing | None, size: Sequence[int | None]) -> None:
+    """Writes into a model's card how its pictures are prepared, for the shape of one input, `size` [H, W, C].
 
-    Args:
-        model: The model.
-        net: Name of the network.
-        preprocessing: The network's own, for weights that do not say theirs; None for inputs that are no pictures.
-        size: The shape of one input, [H, W, C].
+    ``preprocessing`` is the network's own, for weights that do not say theirs; None for inputs that are no pictures.
     """
     model.card = Card.from_dict({"net": net, **model.card}).complete(preprocessing, size)

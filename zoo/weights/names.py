@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Variable: TypeAlias = "keras.Variable | tf.Variable"
 Variables: TypeAlias = "Mapping[str, Variable]"
-Source: TypeAlias = "Model | keras.Model | keras.layers.Layer | Variables"
+HasVariables: TypeAlias = "Model | keras.Model | keras.layers.Layer | Variables"
 
 
 class CheckpointNamesError(ValueError):
@@ -42,7 +42,7 @@ class CheckpointNamesError(ValueError):
         super().__init__("\n".join([*lines, f"  {remedy}"]))
 
 
-def named_variables(model: Source) -> dict[str, Variable]:
+def named_variables(model: HasVariables) -> dict[str, Variable]:
     """Maps the canonical name of every variable of a model to the variable, in the order of creation.
 
     A `zoo.Model` has TF1 names (``LeNet5/conv1/weights``), any other built Keras model or layer its variables' paths,
@@ -79,7 +79,7 @@ def mismatch(name: str, variable: Variable, shape: Sequence[int], dtype: np.dtyp
 
 
 def assign(
-    model: Source, values: Mapping[str, np.ndarray], where: str, *, remedy: str, ours: str = "the model"
+    model: HasVariables, values: Mapping[str, np.ndarray], where: str, *, remedy: str, ours: str = "the model"
 ) -> None:
     """Gives every variable its value by name, in its own type; nothing is changed unless all fit.
 

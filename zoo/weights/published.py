@@ -366,12 +366,7 @@ def _unpacked(archive: Path, folder: Path, member: str) -> Path:
 def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a tar archive of plain files; anything that could write elsewhere is refused before a byte is written.
 
-    Args:
-        archive: A ``.tar``, ``.tar.gz``, ... file.
-        folder: Where to; made when it is not there.
-
-    Raises:
-        FetchError: A member is a link or device, or has a path that leads outside; or the archive is damaged or huge.
+    FetchError for a member that is a link or device or leads outside, and for an archive that is damaged or huge.
     """
     try:
         with files.reading(archive, "a tar archive"), tarfile.open(archive) as tar:

@@ -102,19 +102,9 @@ def _add_forget(bias: np.ndarray, forget_bias: float) -> np.ndarray:
 
 
 def keras_kernels(weights: Any, layer: str, gates: int) -> list[np.ndarray]:
-    """Takes the kernels out of what ``get_weights`` gave.
+    """Takes kernel and recurrent kernel out of what ``get_weights`` of a Keras "LSTM" (4 gates) or "GRU" (3) gave.
 
-    Args:
-      weights: two or three arrays.
-      layer: "LSTM" or "GRU".
-      gates: 4 or 3.
-
-    Returns:
-      Kernel and recurrent kernel.
-
-    Raises:
-      TypeError: no list of arrays.
-      ValueError: not the arrays of that layer.
+    TypeError for no list of arrays, ValueError for the arrays of another layer.
     """
     if not isinstance(weights, list | tuple):
         raise TypeError(f"give layer.get_weights() of a Keras {layer}, a list of arrays; got {type(weights).__name__}")
@@ -228,7 +218,7 @@ def lstm_to_torch(
         pair = layer if isinstance(layer, tuple) else (layer,)
         if len(pair) > 2:
             raise TypeError(f"a layer has one direction or two, got {len(pair)} parts in layer {number}")
-        for suffix, weights in zip(("", "_reverse"), pair, strict=False):
+        for suffix, weights in zip(("", "_reverse")[: len(pair)], pair, strict=True):
             kernel, recurrent, bias = lstm_to_keras(weights, forget_bias)
             values = (kernel.T, recurrent.T, bias, np.zeros_like(bias))
             state.update({f"{p}_l{number}{suffix}": v.copy() for p, v in zip(TORCH_PARTS, values, strict=True)})

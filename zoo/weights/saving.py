@@ -17,7 +17,7 @@ from zoo.weights.cards import Card
 from zoo.weights.conventions import fit_gamma
 from zoo.weights.layer_order import units_of
 from zoo.weights.loading import network_name, network_option
-from zoo.weights.names import named_variables
+from zoo.weights.names import HasVariables, named_variables
 from zoo.weights.safetensors_files import write_safetensors
 from zoo.weights.tf1 import save_tf1
 from zoo.weights.torch_files import torch_state
@@ -31,7 +31,7 @@ FORMATS = {
 }
 
 
-def save(model: Any, path: str | os.PathLike[str], *, format: str | None = None) -> list[str]:
+def save(model: HasVariables, path: str | os.PathLike[str], *, format: str | None = None) -> list[str]:
     """Writes a model's weights to a temporary name, and renames it.
 
     Args:
@@ -80,7 +80,7 @@ def save(model: Any, path: str | os.PathLike[str], *, format: str | None = None)
     return _save_keras(model, tensors, Path(name))
 
 
-def card_of(model: Any) -> Card:
+def card_of(model: HasVariables) -> Card:
     """Returns the card of the weights in a model: what was loaded with them, the conventions the model runs by, and
     the options it was built with (those that are plain values), for a builder given the file.
     """
@@ -97,7 +97,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _save_keras(model: Any, tensors: Mapping[str, np.ndarray], path: Path) -> list[str]:
+def _save_keras(model: HasVariables, tensors: Mapping[str, np.ndarray], path: Path) -> list[str]:
     from zoo.weights.keras_files import fill_twin, make_twin
 
     values = dict(tensors)

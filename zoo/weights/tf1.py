@@ -16,7 +16,9 @@ import tensorflow as tf
 from zoo import files
 from zoo.weights.names import (
     CheckpointNamesError,
+    HasVariables,
     Variable,
+    Variables,
     assign,
     closest,
     mismatch,
@@ -29,7 +31,7 @@ NameMap: TypeAlias = Mapping[str, "str | Variable"] | Sequence[tuple[str, str]]
 AVERAGE_SUFFIX = "/ExponentialMovingAverage"
 _TABLE_MAGIC = bytes.fromhex("57fb808b247547db")  # the last 8 bytes of every table file, V1's and V2's index
 # What an optimizer or a training loop adds to a checkpoint: never "unexpected" when weights are restored.
-_TRAINING_NAMES = re.compile(
+TRAINING_NAMES = re.compile(
     r"(^|/)(global_step|beta[12]_power|save_counter)$"
     r"|/(Momentum|RMSProp|Adam|Adagrad|Adadelta|Ftrl|Linear)(_\d+)?$|/(ExponentialMovingAverage|local_step|biased)$"
 )
@@ -150,7 +152,7 @@ def read_tf1(path: str | os.PathLike[str]) -> TF1Checkpoint:
 
 
 def save_tf1(
-    source: Any,
+    source: HasVariables | Mapping[str, np.ndarray],
     path: str | os.PathLike[str],
     *,
     step: int | None = None,
@@ -223,7 +225,7 @@ def _name_newest(prefix: str) -> None:
 
 
 def restore_tf1(
-    model: Any,
+    model: HasVariables,
     path: str | os.PathLike[str] | Mapping[str, np.ndarray],
     *,
     name_map: NameMap | None = None,
@@ -281,7 +283,7 @@ def restore_tf1(
     unexpected: list[str] = []
     if include is None and exclude is None:
         used = {*sources.values(), *renamed.values()}
-        unexpected = [name for name in values if name not in used and not _TRAINING_NAMES.search(name)]
+        unexpected = [name for name in values if name not in used and not TRAINING_NAMES.search(name)]
     if mismatched or (missing and not ignore_missing) or (unexpected and not ignore_unexpected):
         raise CheckpointNamesError(where, missing, unexpected, mismatched, _REMEDY)
     if not present:
@@ -319,9 +321,7 @@ def _v1_or_raise(path: str) -> str:
     return "v1"
 
 
-def _rename(
-    variables: Mapping[str, Any], name_map: NameMap | None, stored: Iterable[str] | None = None
-) -> dict[str, str]:
+def _rename(variables: Variables, name_map: NameMap | None, stored: Iterable[str] | None = None) -> dict[str, str]:
     """Maps each model name to its checkpoint name; a map or rule that changes nothing is an error."""
     if isinstance(name_map, Mapping):
         directed = _from_model(variables, name_map, stored)
@@ -335,7 +335,7 @@ def _rename(
 
 
 def _from_model(
-    variables: Mapping[str, Any], name_map: Mapping[str, Any], stored: Iterable[str] | None
+    variables: Variables, name_map: Mapping[str, str | Variable], stored: Iterable[str] | None
 ) -> dict[str, str]:
     """A dict of names as model name to checkpoint name, whichever way round it was given.
 
@@ -372,7 +372,7 @@ def _shape_and_type(values: Mapping[str, np.ndarray], name: str) -> tuple[tuple[
     return np.shape(values[name]), np.asarray(values[name]).dtype
 
 
-def _value(variable: Any) -> Any:
+def _value(variable: Variable) -> tf.Tensor | tf.Variable:
     return variable.value if hasattr(variable, "value") and not callable(variable.value) else variable
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import tensorflow as tf
 
-from zoo.files import reading
 from zoo.weights.names import assign, named_variables
+from zoo.weights.tf1 import read_tf1
+
+if TYPE_CHECKING:
+    from zoo.scoping import Model
 
 # TF 0.x and other names of a cell -> its last name.
 _CELLS: Final = {
@@ -90,24 +92,19 @@ def read_checkpoint(path: str | Path) -> dict[str, np.ndarray]:
       ValueError: the checkpoint is damaged, or two variables get the same modern name.
     """
     found: dict[str, np.ndarray] = {}
-    with reading(path, "a TF1 checkpoint", also=(tf.errors.OpError,)):
-        try:
-            reader = tf.train.load_checkpoint(str(path))
-        except (tf.errors.NotFoundError, ValueError) as error:
-            raise FileNotFoundError(
-                f"{path} is no TF1 checkpoint; give its prefix, without .index or .data-..."
-            ) from error
-        for name in sorted(reader.get_variable_to_shape_map()):
-            modern = modern_name(name)
-            if modern in found:
-                raise ValueError(
-                    f"{path}: two variables are called {modern} today, one of them {name}: load them by hand"
-                )
-            found[modern] = reader.get_tensor(name)
+    try:
+        stored = read_tf1(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} is no TF1 checkpoint; give its prefix: {error}") from error
+    for name, value in stored.items():
+        modern = modern_name(name)
+        if modern in found:
+            raise ValueError(f"{path}: two variables are called {modern} today, one of them {name}: load them by hand")
+        found[modern] = value
     return found
 
 
-def assign_checkpoint(model: Any, path: str | Path, renamed: Mapping[str, str] | None = None) -> list[str]:
+def assign_checkpoint(model: Model, path: str | Path, renamed: Mapping[str, str] | None = None) -> list[str]:
     """Loads a TF1 checkpoint of any age into a model.
 
     Args:

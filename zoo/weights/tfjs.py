@@ -66,20 +66,12 @@ class _Model:
 
 
 def read_tfjs(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reads a TensorFlow.js layers model.
+    """Reads a TensorFlow.js layers model: ``model.json``, or the folder that holds it.
 
-    Quantised tensors are ``q * scale + min``, rounded once, to float32.
-
-    Args:
-        path: ``model.json``, or the folder that holds it.
-
-    Returns:
-        Weight name (``conv2d_1/kernel``) to array, and the layers' configurations by name.
-
-    Raises:
-        FileNotFoundError: ``model.json`` or a shard is missing.
-        ValueError: it is no layers model, a shard's path leaves the folder or is named twice, shards are of another
-            length than the manifest says, or it asks for more than ``zoo.files.Limits`` allow.
+    Quantised tensors are ``q * scale + min``, rounded once, to float32. Returns weight name (``conv2d_1/kernel``) to
+    array, and the layers' configurations by name. FileNotFoundError for a missing shard; ValueError when it is no
+    layers model, a shard's path leaves the folder or is named twice, shards are of another length than the manifest
+    says, or it asks for more than ``zoo.files.Limits`` allow.
     """
     model_json = Path(path)
     if model_json.is_dir():

@@ -39,17 +39,10 @@ def inception_modules() -> list[str]:
 
 
 def read_pth(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Reads a PyTorch file's state dictionary with ``weights_only=True``, which runs no code of the file.
+    """Reads the state dictionary of a PyTorch file with ``weights_only=True``, which runs no code of the file.
 
-    Args:
-        path: A ``.pth`` or ``.pt`` file that holds a state dictionary, alone or under ``state_dict`` or ``model``.
-
-    Returns:
-        Parameter name to array, in PyTorch's layout.
-
-    Raises:
-        ModuleNotFoundError: PyTorch is not installed.
-        ValueError: The file holds other objects than tensors, or is damaged.
+    It stands alone or under ``state_dict`` or ``model``; the layout stays PyTorch's. ModuleNotFoundError without
+    PyTorch; ValueError when the file holds other objects than tensors, or is damaged.
     """
     try:
         import torch
@@ -102,16 +95,9 @@ def is_torch_state(names: Sequence[str]) -> bool:
 def units_from_torch(state: Mapping[str, np.ndarray]) -> list[Unit]:
     """Groups the state dictionary of a network that zoo knows into layers in TensorFlow's layout, in zoo's order.
 
-    Args:
-        state: Parameter name to array: a convolution's kernel is [out, in, h, w], a dense layer's [out, in]. A leading
-            ``module.`` and DenseNet's old spelling (``norm.1``) are understood.
-
-    Returns:
-        The layers of torchvision's Inception-v3 or of a DenseNet, each at the place that its name says.
-
-    Raises:
-        ValueError: Modules with other names, or some missing in between: by their order alone, layers of one shape
-            could be swapped and nobody would notice.
+    PyTorch's kernels are [out, in, h, w] and [out, in]; a leading ``module.`` and DenseNet's old spelling (``norm.1``)
+    are understood. ValueError for modules of other networks than torchvision's Inception-v3 and DenseNets, or some
+    missing in between: by their order alone, layers of one shape could be swapped and nobody would notice.
     """
     units: dict[str, Unit] = {}
     for full, array in state.items():
@@ -137,11 +123,7 @@ def units_from_torch(state: Mapping[str, np.ndarray]) -> list[Unit]:
 
 
 def densenet_modules(names: Sequence[str]) -> list[str]:
-    """Returns the names of torchvision's modules for a DenseNet, in zoo's order of creation.
-
-    Args:
-        names: Names of modules in a file; those of the dense layers' first convolutions tell the blocks' sizes.
-    """
+    """Returns the names of torchvision's modules for a DenseNet with the blocks in `names`, in zoo's order."""
     sizes: dict[int, int] = {}
     for name in names:
         if found := re.fullmatch(r"features\.denseblock([1-9])\.denselayer(\d{1,3})\.conv1", name):
@@ -182,18 +164,10 @@ def _check_modules(units: Mapping[str, Unit], known: Sequence[str], heads: set[s
 
 
 def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dict[str, np.ndarray]:
-    """Gives Inception-v3's weights torchvision's names and layout.
+    """Gives Inception-v3's weights (by zoo's names, and as layers) torchvision's names and layout.
 
-    Args:
-        tensors: zoo's full names to arrays.
-        units: The model's layers (``units_of``) with the same names.
-
-    Returns:
-        A state dictionary of ``torchvision.models.inception_v3``: gammas of 1 where the model has none, and
-        ``num_batches_tracked`` as torchvision counts it, from 0.
-
-    Raises:
-        ValueError: The model is not a whole Inception-v3.
+    Returns a state dictionary of ``torchvision.models.inception_v3``: gammas of 1 where the model has none, and
+    ``num_batches_tracked`` as torchvision counts it, from 0. ValueError when the model is not a whole Inception-v3.
     """
     modules, state = inception_modules(), {}
     convs = [unit for unit in units if unit.kind == "kernel" and "bias" not in unit.arrays]
@@ -203,7 +177,7 @@ def torch_state(tensors: Mapping[str, np.ndarray], units: Sequence[Unit]) -> dic
             f"torchvision's layout is known for the whole Inception-v3, whose trunk has {len(modules) - len(_AUX)} "
             f"convolutions. Received a model with {len(convs)}."
         )
-    for unit, module in zip(convs, modules, strict=False):
+    for unit, module in zip(convs, modules[: len(convs)], strict=True):  # without the auxiliary head's, the last
         state[f"{module}.conv.weight"] = _to_torch(tensors[f"{unit.name}/weights"])
         norm = f"{unit.name}/BatchNorm"
         beta = tensors[f"{norm}/beta"]
