@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from zoo.weights.loading import Report as Report
     from zoo.weights.loading import WeightsMismatchError as WeightsMismatchError
     from zoo.weights.loading import load as load
+    from zoo.weights.names import CheckpointNamesError as CheckpointNamesError
     from zoo.weights.published import FetchError as FetchError
     from zoo.weights.published import Source as Source
     from zoo.weights.published import cache_folder as cache_folder
@@ -23,32 +24,22 @@ if TYPE_CHECKING:
     from zoo.weights.published import verify as verify
     from zoo.weights.saving import card_of as card_of
     from zoo.weights.saving import save as save
-    from zoo.weights.tf1 import CheckpointNamesError as CheckpointNamesError
     from zoo.weights.tf1 import read_tf1 as read_tf1
     from zoo.weights.tf1 import restore_tf1 as restore_tf1
     from zoo.weights.tf1 import save_tf1 as save_tf1
 
 _NAMES = {
-    "Card": "cards",
-    "FetchError": "published",
-    "cache_folder": "published",
-    "fetch": "published",
-    "verify": "published",
-    "WeightFile": "formats",
-    "open_weights": "formats",
-    "sniff": "formats",
-    "Report": "loading",
-    "WeightsMismatchError": "loading",
-    "load": "loading",
-    "card_of": "saving",
-    "save": "saving",
-    "Source": "published",
-    "find_source": "published",
-    "list_sources": "published",
-    "CheckpointNamesError": "tf1",
-    "read_tf1": "tf1",
-    "restore_tf1": "tf1",
-    "save_tf1": "tf1",
+    name: module
+    for module, names in {
+        "cards": "Card",
+        "formats": "WeightFile open_weights sniff",
+        "loading": "Report WeightsMismatchError load",
+        "names": "CheckpointNamesError",
+        "published": "FetchError Source cache_folder fetch find_source list_sources verify",
+        "saving": "card_of save",
+        "tf1": "read_tf1 restore_tf1 save_tf1",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = sorted(_NAMES)  # noqa: PLE0605

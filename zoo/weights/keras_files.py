@@ -87,19 +87,8 @@ def in_creation_order(units: Sequence[Unit]) -> list[Unit]:
     return ordered
 
 
-def make_twin(net: str, num_classes: int | None) -> keras.Model:
-    """Builds Keras' own network of the same name, with fresh weights; it gives probabilities, without classes features.
-
-    ValueError when Keras has no such network.
-    """
-    name = {
-        "inception_v3": "InceptionV3",
-        "densenet121": "DenseNet121",
-        "densenet169": "DenseNet169",
-        "densenet201": "DenseNet201",
-    }.get(net)
-    if name is None:
-        raise ValueError(f"keras.applications has no network like {net!r}; write safetensors or a slim checkpoint")
+def make_twin(name: str, num_classes: int | None) -> keras.Model:
+    """Builds a network of ``keras.applications`` with fresh weights: probabilities, or features without classes."""
     head = {"include_top": False} if num_classes is None else {"include_top": True, "classes": num_classes}
     return getattr(keras.applications, name)(weights=None, **head)
 

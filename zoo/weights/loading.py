@@ -20,7 +20,7 @@ from zoo.weights.conventions import change_epsilon, drop_classes, fit_gamma, fol
 from zoo.weights.formats import WeightFile, open_weights
 from zoo.weights.layer_order import pair_units
 from zoo.weights.names import HasVariables, Variables, assign, named_variables, select_names
-from zoo.weights.tf1 import TRAINING_NAMES, AVERAGE_SUFFIX
+from zoo.weights.tf1 import AVERAGE_SUFFIX, TRAINING_NAMES
 
 logger = logging.getLogger(__name__)
 _SHOWN = 8

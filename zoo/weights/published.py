@@ -17,10 +17,9 @@ import sys
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from zoo import files
 
@@ -301,7 +300,9 @@ def _receive(source: Source, part: Path, progress: bool, timeout: float) -> None
         )
 
 
-def _append(response: Any, part: Path, have: int, total: int | None, name: str, progress: bool) -> int:
+def _append(
+    response: http.client.HTTPResponse, part: Path, have: int, total: int | None, name: str, progress: bool
+) -> int:
     with part.open("r+b" if have else "wb") as file, _bar(name, have, total, progress) as advance:
         file.seek(have)
         file.truncate()
@@ -314,7 +315,7 @@ def _append(response: Any, part: Path, have: int, total: int | None, name: str, 
 
 
 @contextlib.contextmanager
-def _bar(name: str, have: int, total: int | None, progress: bool) -> Iterator[Any]:
+def _bar(name: str, have: int, total: int | None, progress: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar on the error stream when it is a terminal; gives the function that moves it."""
     if not progress or not sys.stderr.isatty():
         yield lambda count: None

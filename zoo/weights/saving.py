@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from zoo.files import replacing
-from zoo.scoping import parts_of
+from zoo.scoping import Model, parts_of
 from zoo.weights.cards import Card
 from zoo.weights.conventions import fit_gamma
 from zoo.weights.layer_order import units_of
@@ -64,7 +64,7 @@ def save(model: HasVariables, path: str | os.PathLike[str], *, format: str | Non
         write_safetensors(tensors, name, card_of(model).to_dict())
         return []
     if format == "torchvision":
-        if "inception" not in network_name(model):
+        if _elsewhere(model, "torchvision") != "inception_v3":
             raise ValueError(
                 f"torchvision's layout is written for inception_v3 only. Received: {network_name(model)!r}"
             )
@@ -90,6 +90,12 @@ def card_of(model: HasVariables) -> Card:
     return Card.from_dict({"net": network_name(model), **dict(getattr(model, "card", {})), **built_with, **runs_by})
 
 
+def _elsewhere(model: HasVariables, family: str) -> str:
+    """What a family calls the model's network; "" when it has none like it."""
+    spec = model.spec if isinstance(model, Model) else None
+    return spec.elsewhere.get(family, "") if spec else ""
+
+
 def _is_plain(value: Any) -> bool:
     """Whether JSON gives the value back as it is, but for tuples, which become lists."""
     if isinstance(value, list | tuple):
@@ -100,6 +106,11 @@ def _is_plain(value: Any) -> bool:
 def _save_keras(model: HasVariables, tensors: Mapping[str, np.ndarray], path: Path) -> list[str]:
     from zoo.weights.keras_files import fill_twin, make_twin
 
+    theirs = _elsewhere(model, "keras")
+    if not theirs:
+        raise ValueError(
+            f"keras.applications has no network like {network_name(model)!r}; write safetensors or a slim checkpoint"
+        )
     values = dict(tensors)
     notes = []
     shapes = {key: array.shape for key, array in values.items()}
@@ -112,7 +123,7 @@ def _save_keras(model: HasVariables, tensors: Mapping[str, np.ndarray], path: Pa
     if left_out:
         notes.append(f"Keras' network has no auxiliary head: {len(left_out)} layers were left out")
     head = [unit for unit in units if unit.part == "head"]
-    twin = make_twin(network_name(model), int(head[0].arrays["bias"][-1]) if head else None)
+    twin = make_twin(theirs, int(head[0].arrays["bias"][-1]) if head else None)
     for unit in units:
         unit.arrays = {role: values[f"{unit.name}/{leaf}"] for role, leaf in unit.leaves.items()}
     fill_twin(twin, [unit for unit in units if unit.part != "aux"])
