@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from zoo.rnn.cells import RNNCell, activation_function
@@ -9,7 +11,26 @@ from zoo.rnn.checks import DType, Reuse, State, Tensor, check_kernel, check_unit
 from zoo.scoping.keras_names import Activation, Initializer
 
 
-class BasicRNNCell(RNNCell):
+class _OneVectorCell(RNNCell):
+    """A cell whose state is its output, of `num_units`; `options` are those of `RNNCell`."""
+
+    def __init__(self, num_units: int, activation: Activation, **options: Any) -> None:
+        super().__init__(**options)
+        self.num_units = check_units(num_units)
+        self.activation = activation_function(activation, type(self).__name__)
+
+    @property
+    def state_size(self) -> int:
+        """The number of units."""
+        return self.num_units
+
+    @property
+    def output_size(self) -> int:
+        """The number of units."""
+        return self.num_units
+
+
+class BasicRNNCell(_OneVectorCell):
     """The simple cell: ``h' = act([x, h] K + b)``, state = output.
 
     Args:
@@ -32,19 +53,7 @@ class BasicRNNCell(RNNCell):
         dtype: DType | None = None,
         trainable: bool = True,
     ) -> None:
-        super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
-        self.num_units = check_units(num_units)
-        self.activation = activation_function(activation, type(self).__name__)
-
-    @property
-    def state_size(self) -> int:
-        """The number of units."""
-        return self.num_units
-
-    @property
-    def output_size(self) -> int:
-        """The number of units."""
-        return self.num_units
+        super().__init__(num_units, activation, name=name, dtype=dtype, reuse=reuse, trainable=trainable)
 
     def build(self, width: int) -> None:
         """Makes ``kernel`` and ``bias``.
@@ -67,7 +76,7 @@ class BasicRNNCell(RNNCell):
         return output, output
 
 
-class GRUCell(RNNCell):
+class GRUCell(_OneVectorCell):
     """Gated recurrent unit; the reset gate acts before the matrix product.
 
         r, u = sigmoid([x, h] K_g + b_g),  h' = u * h + (1 - u) * act([x, r * h] K_c + b_c)
@@ -98,20 +107,8 @@ class GRUCell(RNNCell):
         dtype: DType | None = None,
         trainable: bool = True,
     ) -> None:
-        super().__init__(name=name, dtype=dtype, reuse=reuse, trainable=trainable)
-        self.num_units = check_units(num_units)
-        self.activation = activation_function(activation, type(self).__name__)
+        super().__init__(num_units, activation, name=name, dtype=dtype, reuse=reuse, trainable=trainable)
         self._kernel_initializer, self._bias_initializer = kernel_initializer, bias_initializer
-
-    @property
-    def state_size(self) -> int:
-        """The number of units."""
-        return self.num_units
-
-    @property
-    def output_size(self) -> int:
-        """The number of units."""
-        return self.num_units
 
     def build(self, width: int) -> None:
         """Makes kernel and bias of ``gates`` and of ``candidate``.

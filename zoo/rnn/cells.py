@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from zoo import scoping
 from zoo.rnn import steps
-from zoo.rnn.checks import DType, Reuse, Scope, State, Tensor, check_state, check_zero_state, dim
+from zoo.rnn.checks import DType, Reuse, ScopeOrName, State, Tensor, check_state, check_zero_state, dim
 from zoo.scoping import keras_names
 from zoo.scoping.keras_names import Activation, Initializer
 
@@ -53,7 +53,7 @@ class RNNCell:
         self.trainable = trainable
         self._reuse = reuse
         self._context: Callable[[], Any] = lambda: None  # weak: where `_scope` and `_weights` are valid
-        self._scope: Scope | None = None
+        self._scope: ScopeOrName | None = None
         self._weights: dict[str, tf.Variable] = {}
 
     @property
@@ -114,7 +114,7 @@ class RNNCell:
         return list(self._weights.values())
 
     @contextlib.contextmanager
-    def _enter(self, scope: Scope | None = None) -> Iterator[bool]:
+    def _enter(self, scope: ScopeOrName | None = None) -> Iterator[bool]:
         """Opens the cell's variable scope; yields True when it is the first time in this graph or model call."""
         context = steps.current_context()
         if self._scope is not None and self._context() is context:
@@ -137,7 +137,7 @@ class RNNCell:
             )
         self.build(width)
 
-    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: ScopeOrName | None = None) -> None:
         """Makes the variables, so that a loop body only reads them.
 
         Args:
@@ -154,7 +154,7 @@ class RNNCell:
             self.check_width(width)
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: ScopeOrName | None = None) -> tuple[Tensor, State]:
         """Runs one step.
 
         Args:

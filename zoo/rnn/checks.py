@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Tensor: TypeAlias = tf.Tensor
 State: TypeAlias = Any  # a tensor, or a (nested) tuple of them, in the structure of a cell's `state_size`
 DType: TypeAlias = "tf.DType | str"
-Scope: TypeAlias = "str | tf.compat.v1.VariableScope"
+ScopeOrName: TypeAlias = "str | tf.compat.v1.VariableScope"
 Reuse: TypeAlias = "bool | enum.Enum | None"  # True, or zoo.AUTO_REUSE
 Lengths: TypeAlias = "Sequence[int] | np.ndarray | tf.Tensor | None"
 

@@ -13,7 +13,7 @@ from zoo.rnn.cells import RNNCell
 from zoo.rnn.checks import (
     DType,
     Lengths,
-    Scope,
+    ScopeOrName,
     State,
     Tensor,
     check_cell,
@@ -34,7 +34,7 @@ def dynamic_rnn(
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
-    scope: Scope | None = None,
+    scope: ScopeOrName | None = None,
     *,
     fast_path: bool = True,
 ) -> tuple[Tensor, State]:
@@ -139,7 +139,7 @@ def static_rnn(
     initial_state: State | None = None,
     dtype: DType | None = None,
     sequence_length: Lengths = None,
-    scope: Scope | None = None,
+    scope: ScopeOrName | None = None,
 ) -> tuple[list[Tensor], State]:
     """Runs a cell over a list of steps.
 
@@ -192,7 +192,7 @@ def bidirectional_dynamic_rnn(
     parallel_iterations: int | None = None,
     swap_memory: bool = False,
     time_major: bool = False,
-    scope: Scope | None = None,
+    scope: ScopeOrName | None = None,
     *,
     fast_path: bool = True,
 ) -> tuple[tuple[Tensor, Tensor], tuple[State, State]]:
@@ -259,7 +259,7 @@ def stack_bidirectional_dynamic_rnn(
     sequence_length: Lengths = None,
     parallel_iterations: int | None = None,
     time_major: bool = False,
-    scope: Scope | None = None,
+    scope: ScopeOrName | None = None,
     swap_memory: bool = False,
 ) -> tuple[Tensor, tuple[State, ...], tuple[State, ...]]:
     """Stacks bidirectional layers: each reads both directions of the one below, side by side.

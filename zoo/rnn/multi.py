@@ -11,7 +11,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell
-from zoo.rnn.checks import DType, Scope, State, Tensor, check_cell
+from zoo.rnn.checks import DType, ScopeOrName, State, Tensor, check_cell
 
 
 def leaf(cell: Any) -> Any:
@@ -112,7 +112,7 @@ class MultiRNNCell(RNNCell):
         other.cells = [cell.clone() for cell in self.cells]
         return other
 
-    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: ScopeOrName | None = None) -> None:
         """See `RNNCell.prepare`."""
         with self._enter(scope):
             for index, cell in enumerate(self.cells):
@@ -148,7 +148,7 @@ class MultiRNNCell(RNNCell):
         return inputs, self._joined(states)
 
 
-def prepare(cell: Any, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+def prepare(cell: Any, width: int | None, dtype: tf.DType, scope: ScopeOrName | None = None) -> None:
     """Makes a cell's variables before a loop over inputs of a width, also those of a cell that is not zoo's."""
     if isinstance(cell, RNNCell):
         cell.prepare(width, dtype, scope)

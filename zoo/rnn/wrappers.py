@@ -13,7 +13,7 @@ import tensorflow as tf
 from zoo import scoping
 from zoo.rnn import steps
 from zoo.rnn.cells import RNNCell
-from zoo.rnn.checks import DType, Scope, State, Tensor, check_cell
+from zoo.rnn.checks import DType, ScopeOrName, State, Tensor, check_cell
 from zoo.rnn.lstm import LSTMStateTuple
 from zoo.rnn.multi import prepare
 
@@ -55,7 +55,7 @@ class _Wrapper(RNNCell):
         """See `RNNCell.zero_state`."""
         return self.cell.zero_state(batch_size, dtype or self.dtype or tf.float32)
 
-    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: ScopeOrName | None = None) -> None:
         """See `RNNCell.prepare`."""
         prepare(self.cell, width, dtype, scope)
 
@@ -90,7 +90,7 @@ class ResidualWrapper(_Wrapper):
             )
         return inputs + outputs
 
-    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: ScopeOrName | None = None) -> tuple[Tensor, State]:
         """See `RNNCell.__call__`."""
         outputs, state = self.cell(inputs, state, scope)
         return self._add(tf.convert_to_tensor(inputs), outputs), state
@@ -123,12 +123,12 @@ class DeviceWrapper(_Wrapper):
         with tf.compat.v1.device(self._device):
             return super().zero_state(batch_size, dtype)
 
-    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: ScopeOrName | None = None) -> None:
         """See `RNNCell.prepare`."""
         with tf.compat.v1.device(self._device):
             super().prepare(width, dtype, scope)
 
-    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: ScopeOrName | None = None) -> tuple[Tensor, State]:
         """See `RNNCell.__call__`."""
         with tf.compat.v1.device(self._device):
             return self.cell(inputs, state, scope)
@@ -275,7 +275,7 @@ class DropoutWrapper(_Wrapper):
             self._noise_call = call
         return self._noise
 
-    def prepare(self, width: int | None, dtype: tf.DType, scope: Scope | None = None) -> None:
+    def prepare(self, width: int | None, dtype: tf.DType, scope: ScopeOrName | None = None) -> None:
         """See `RNNCell.prepare`; draws the masks of the whole sequence too."""
         super().prepare(width, dtype, scope)
         sequence = steps.current_sequence()
@@ -302,7 +302,7 @@ class DropoutWrapper(_Wrapper):
             return tf.nn.dropout(value, rate=1 - self._keep[slot], seed=seed)
         return value * self._mask(slot, index, tf.shape(value), value.dtype)
 
-    def __call__(self, inputs: Tensor, state: State, scope: Scope | None = None) -> tuple[Tensor, State]:
+    def __call__(self, inputs: Tensor, state: State, scope: ScopeOrName | None = None) -> tuple[Tensor, State]:
         """See `RNNCell.__call__`."""
         inputs = tf.convert_to_tensor(inputs)
         if self._drops("input"):
