@@ -74,7 +74,7 @@ TRAIN = {
     "licence": "mine", "devices": "cpu", "memory_growth": False, "gpu_memory_limit": "100", "intra_op_threads": 1,
     "inter_op_threads": 1, "log_device_placement": True, "soft_placement": False, "strategy": "towers", "num_gpus": 1,
     "strict_gpus": True, "batch_norm": "sync", "reduction": "nccl", "asynchronous": True, "show_placement": True,
-    "peer_timeout": 5.0,
+    "peer_timeout": 5.0, "config": None, "print_config": None,  # test_config.py
 }  # fmt: skip
 REFUSED = {  # by data: what has no effect there
     "digits": {"data_dir", "download", "on_damage"},
@@ -173,8 +173,11 @@ def test_train_on_pictures_and_records(zoo_command, heard, devices, tmp_path, mo
 
 
 def test_train_of_the_word_model_takes_or_refuses_every_option(zoo_command, devices, tmp_path, monkeypatch):
-    from zoo.cli._train_words import _FIXED
-
+    fixed = {
+        "data_dir", "download", "split", "on_damage", "validation", "augment", "optimizer", "schedule", "warmup_steps",
+        "label_smoothing", "clip_norm", "averages", "train_only", "accumulate", "jit_compile", "validate_every",
+        "patience", "find_lr", "licence",
+    }  # fmt: skip
     monkeypatch.chdir(tmp_path)
     seen = lambda *args, **settings: _stop(json.dumps([args, settings, devices], default=str))  # noqa: E731
     monkeypatch.setattr(module_of("train"), "train_words", seen)
@@ -185,7 +188,7 @@ def test_train_of_the_word_model_takes_or_refuses_every_option(zoo_command, devi
         if value is None or name in ("accept_changes",):
             continue
         found = tell(zoo_command, devices, *base, *words_of(known[name], value))
-        if name in _FIXED:
+        if name in fixed:
             assert f"takes no --{name.replace('_', '-')}" in found[0], (name, found)
         else:
             assert found[0].startswith("["), (name, found)
@@ -199,7 +202,7 @@ RETRAIN = {
     "finetune_from": "conv2", "epochs": 3, "finetune_rate": 0.1, "train_batch_norm": True, "seed": 9, "batch_size": 3,
     "workers": 1, "cache": "cache", "export": False, "accept_changes": True, "option": "dropout_keep_prob=0.5",
     "demo": True, "devices": "cpu", "memory_growth": False, "gpu_memory_limit": "100", "intra_op_threads": 1,
-    "inter_op_threads": 1, "log_device_placement": True, "soft_placement": False,
+    "inter_op_threads": 1, "log_device_placement": True, "soft_placement": False, "config": None, "print_config": None,
 }  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_pictures_of_32_are_cut_for_it(tmp_path, augment):
         rows = chance.integers(0, 256, (20, 3073), dtype=np.uint8)
         rows[:, 0] = np.arange(20) % 10
         (folder / name).write_bytes(rows.tobytes())
-    options = DataOptions("cifar10", 8, augment=augment, validation=0.2, data_dir=folder)
+    options = DataOptions(data="cifar10", batch=8, augment=augment, validation=0.2, data_dir=folder)
     found = load(options, (24, 24, 3), zoo.cifarnet.spec.preprocessing, None)
     for stream in (found.train, found.validation, found.test):
         images, labels = next(iter(stream(0)))

@@ -15,7 +15,7 @@ import typer.core
 import typer.main
 
 import zoo
-from zoo.cli._app import explain
+from zoo.cli._app import FAILED, explain
 
 # Command -> module with its Typer ``app``, in the order of ``zoo --help``.
 COMMANDS = {
@@ -76,7 +76,7 @@ def _zoo(
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs ``zoo`` and ends the process: 0 all well, 1 a failure, 2 bad input (`zoo.cli._app.explain`).
+    """Runs ``zoo`` and ends the process by the rule of `zoo.cli._app`.
 
     With ``ZOO_TRACEBACK=1`` in the environment an error shows where it came from.
 
@@ -88,8 +88,8 @@ def main(argv: list[str] | None = None) -> None:
         code = app(args=argv, prog_name="zoo", standalone_mode=False)
     except typer.Abort:
         typer.echo("zoo: stopped", err=True)
-        code = 1
-    except Exception as error:
+        code = FAILED
+    except (Exception, SystemExit) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             raise
         said, code = explain(error)

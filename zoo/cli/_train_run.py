@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,6 @@ def leave(
     Returns:
         The evaluation; None without a part to measure on.
     """
-    from zoo.cli._curves import draw_curves, versions
     from zoo.scoping import load_model
     from zoo.weights import bundled
 
@@ -154,7 +154,7 @@ def leave(
     evaluation = None
     if measured is not None:
         evaluation = judge_stream(load_model(folder / "model.keras"), measured, found.class_names)
-    made = {"segments": history.segments, "versions": versions()}
+    made = {"segments": history.segments, "versions": _versions()}
     if len(history.segments) == 1:
         made = {"recipe": history.segments[0]["recipe"], **made}
     accuracy = evaluation.accuracy if evaluation is not None else None
@@ -164,7 +164,7 @@ def leave(
     bundled.save(model, folder / "weights.safetensors", {**card, **made, **more})
     if found.split is not None:
         found.split.save(folder / "split.json")
-    draw_curves(history.lines, folder / "curves.png", "validation")
+    _draw_curves(history.lines, folder / "curves.png")
     facts = {
         "format": FORMAT,
         "kind": "train",
@@ -180,3 +180,24 @@ def leave(
     text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / "run.json", text)
     return evaluation
+
+
+def _draw_curves(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws loss and accuracy by epoch, in training and in validation, from the lines of metrics.jsonl."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    for axes, metric in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+        for kind, key, label in (("train", metric, "training"), ("validation", f"val_{metric}", "validation")):
+            chosen = [line for line in lines if line["kind"] == kind and line.get(key) is not None]
+            axes.plot([line["step"] for line in chosen], [line[key] for line in chosen], label=label, marker=".")
+        axes.set(xlabel="step", ylabel=metric)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    with replacing(path, path.suffix) as temporary:
+        figure.savefig(temporary, dpi=120)
+
+
+def _versions() -> dict[str, str]:
+    """The versions of what decides the result of a training run."""
+    return {name: metadata.version(name) for name in ("scoped-zoo", "tensorflow", "keras", "numpy", "scikit-learn")}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from zoo.cli._app import App
-from zoo.cli._options import given_options
+from zoo.cli._records import given_options
 from zoo.cli._train_data import DataOptions, load
 from zoo.cli._train_run import judge_stream, kind_of_run, load_train_facts, load_train_predictor, refuse_other_runs
 from zoo.cli.predict import load_any_predictor
@@ -43,7 +43,7 @@ def evaluate(
     refuse_other_runs(run, kind)
     if not kind:
         raise FileNotFoundError(f"{run} holds no finished run; make one with zoo retrain or zoo train")
-    about = DataOptions(data, batch_size, augment=False, validation=0.0, data_dir=data_dir, given=frozenset())
+    about = DataOptions(data=data, batch=batch_size, augment=False, validation=0.0, data_dir=data_dir)
     given = given_options(context)
     if "max_bad" in given and about.kind != "pictures":
         raise ValueError(f"--max-bad is about picture files; {data} ({about.kind}) has none: leave it out")

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from zoo.cli._app import App
-from zoo.cli._options import flags, given_options
+from zoo.cli._options import flags
 from zoo.cli._quiet import import_tensorflow
+from zoo.cli._records import given_options
 from zoo.files import read_json, reading, validated
 
 app = App()

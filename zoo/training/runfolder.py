@@ -186,7 +186,8 @@ class RunFolder:
             return lines
         graph = engine.graph(element_spec) if self.look_every and step == 0 else None
         if self.writes:
-            write_whole(self.path / "config.json", json.dumps(self.config, indent=2, ensure_ascii=False) + "\n")
+            about = {**self.config, **(self.options.command or {})}
+            write_whole(self.path / "config.json", json.dumps(about, indent=2, ensure_ascii=False) + "\n")
             self.summaries.start(step, self.config)
             self.summaries.graph(graph)
             self.checkpoints.prepare(variables_of(engine))

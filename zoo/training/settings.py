@@ -67,6 +67,7 @@ class RunOptions:
         resume: ``auto`` or True go on with the run that the folder holds, if any; False refuses one.
         accept_changes: go on although the configuration has changed; a complete run stays as it is.
         recipe: words that make this run, as a command; kept with the segments of the run, see `History`.
+        command: the same as the command's options, which `config.json` keeps and no resume compares.
         checkpoint_steps: steps between checkpoints.
         checkpoint_minutes: minutes between checkpoints.
         keep: how many of the newest checkpoints stay.
@@ -96,6 +97,7 @@ class RunOptions:
     resume: bool | str = "auto"
     accept_changes: bool = False
     recipe: str | None = None
+    command: Mapping[str, Any] | None = None
     checkpoint_steps: int | None = None
     checkpoint_minutes: float | None = 10.0
     keep: int = 5
