@@ -55,7 +55,7 @@ def test_a_run_s_config_makes_the_same_run(zoo_command, tmp_path):
     said = zoo_command("train", "--config", config, "--epochs", "2", "--schedule", "constant")
     assert said.code == 2
     assert "learning_rate" in said.err
-    assert "zoo train" not in said.err.replace("zoo train ", "")
+    assert "zoo train." not in said.err  # the options themselves are not compared
 
 
 def test_options_of_a_file_count_as_given_where_they_differ_from_the_defaults(zoo_command, tmp_path):

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from zoo.cli._records import given_options
 from zoo.cli._train_data import DataOptions, load
 from zoo.cli._train_run import judge_stream, kind_of_run, load_train_facts, load_train_predictor, refuse_other_runs
 from zoo.cli.predict import load_any_predictor
+
+if TYPE_CHECKING:
+    from zoo.transfer.evaluation import Evaluation
 
 app = App()
 
@@ -36,7 +39,6 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Judge the model of a run on other labelled pictures."""
-    from zoo.cli._print import print_table
     from zoo.cli._quiet import import_tensorflow
 
     kind = kind_of_run(run)
@@ -64,6 +66,18 @@ def evaluate(
             )
         )
         return
+    _print_result(result)
+    if any(known.values()):
+        typer.echo(
+            f"zoo: the run knows some of these pictures: {known['train']} in its training part, {known['validation']} "
+            "in its validation part; leave them out to be fair",
+            err=True,
+        )
+
+
+def _print_result(result: "Evaluation") -> None:
+    from zoo.cli._print import print_table
+
     share = lambda value: "-" if value is None else f"{value:.1%}"  # noqa: E731
     print_table(
         ["class", "pictures >", "precision >", "recall >", "F1 >"],
@@ -77,12 +91,6 @@ def evaluate(
         typer.echo(f"among the top {k}: {share(value)}")
     typer.echo(f"calibration error {share(result.calibration_error)}")
     typer.echo(f"always saying {result.majority_class!r} would give {share(result.majority)}")
-    if any(known.values()):
-        typer.echo(
-            f"zoo: the run knows some of these pictures: {known['train']} in its training part, {known['validation']} "
-            "in its validation part; leave them out to be fair",
-            err=True,
-        )
 
 
 def _judge_pictures(run: Path, kind: str, data: str, batch_size: int, max_bad: str) -> tuple[Any, dict[str, int]]:

@@ -1,13 +1,17 @@
 """``zoo info``: what a network is made of and what it costs."""
 
 import json
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from zoo.cli._app import App, choice, networks
 from zoo.cli._options import OPTIMIZERS, NetOptions, parse_options
 from zoo.cli._quiet import import_tensorflow
+
+if TYPE_CHECKING:
+    from zoo.scoping.cost import ScopeCost
 
 app = App()
 
@@ -30,7 +34,6 @@ def info(
     MACs are multiply-accumulates. With --batch, also the memory that training takes, as estimated.
     """
     import_tensorflow()
-    from zoo.cli._print import print_table
     from zoo.registry import get_net
     from zoo.scoping.cost import one_step, scope_costs
 
@@ -67,6 +70,18 @@ def info(
         return
     typer.echo(f"{net}: {network.spec.paper}")
     typer.echo(f"input {json.dumps(_input_sizes(inputs))}, {trainable:,} trainable of {total:,} parameters")
+    _print_scopes(rows, total, macs)
+    if per_step:
+        typer.echo("a sequence may have any length: MACs and outputs are those of one step")
+    if memory is not None:
+        typer.echo(f"memory at batch {batch} (estimate; TensorFlow itself takes some 400 MB more):")
+        for what, size in memory.items():
+            typer.echo(f"  {what.replace('_', ' '):<22} {size / 2**20:10,.1f} MiB")
+
+
+def _print_scopes(rows: Sequence["ScopeCost"], total: int, macs: int) -> None:
+    from zoo.cli._print import print_table
+
     print_table(
         ["scope", "variables", "parameters >", "MACs >", "output >"],
         [
@@ -81,28 +96,12 @@ def info(
         ],
         ["total", "", f"{total:,}", f"{macs:,}", ""],
     )
-    if per_step:
-        typer.echo("a sequence may have any length: MACs and outputs are those of one step")
-    if memory is not None:
-        typer.echo(f"memory at batch {batch} (estimate; TensorFlow itself takes some 400 MB more):")
-        for what, size in memory.items():
-            typer.echo(f"  {what.replace('_', ' '):<22} {size / 2**20:10,.1f} MiB")
 
 
 def memory_of(network: Any, options: dict[str, Any], batch: int, optimizer: str) -> dict[str, int]:
-    """Estimates the bytes that training and inference take, from the traced step.
+    """Estimates the bytes that training and inference take, from the traced step, by what takes them.
 
-    Args:
-        network: A registered network.
-        options: Its options.
-        batch: Examples in a batch.
-        optimizer: Name of the optimizer to train with.
-
-    Returns:
-        Bytes by what takes them; only inference for networks that are no classifiers of one input.
-
-    Raises:
-        ValueError: An input whose size is not fixed.
+    Only inference for networks that are no classifiers of one input.
     """
     import tensorflow as tf
 

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
-from zoo.cli._app import App
+from zoo.cli._app import BAD, FAILED, App
 from zoo.cli._options import NetOptions, parse_options
 from zoo.cli._train_run import kind_of_run, load_train_predictor, refuse_other_runs
 from zoo.files import parse_json, reading
@@ -21,6 +21,24 @@ if TYPE_CHECKING:
 app = App()
 
 NONE = "none of these"
+
+# What --json prints, whatever the model is: a list of rows, and behind them what could not be read.
+Guess = TypedDict("Guess", {"class": str, "index": int, "probability": float})
+
+
+class Row(TypedDict):
+    """A picture; its label is None where no class is likely enough."""
+
+    file: str
+    label: str | None
+    predictions: list[Guess]
+
+
+class Unread(TypedDict):
+    """A file that is no picture."""
+
+    file: str
+    error: str
 
 
 @app.example(
@@ -105,23 +123,14 @@ def name_pictures(
     batch_size: int = 16,
     form: str = "table",
 ) -> None:
-    """Predicts pictures and prints the result: the same in every form, whatever the model is.
+    """Predicts pictures and prints the result as a "table", "json" or "csv": the same, whatever the model is.
 
-    Args:
-        predictor: The model with its classes.
-        files: The pictures.
-        bad: Paths that cannot be read, with the reason; pictures that cannot be decoded are added.
-        top: How many classes to name.
-        reject_below: With a smaller probability the answer is "none of these".
-        batch_size: Pictures at a time.
-        form: "table", "json" or "csv".
-
-    Raises:
-        typer.Exit: With 1 when some pictures could not be read, with 2 when none could.
+    `bad` are paths that cannot be read, with the reason; pictures that cannot be decoded are added. The command ends
+    with 1 when there are any, and with 2 when nothing else is there.
     """
     from zoo.data.images import ImageError
 
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for start in range(0, len(files), batch_size):
         read = []
         for file in files[start : start + batch_size]:
@@ -131,7 +140,7 @@ def name_pictures(
                 bad[str(file)] = str(error)
         table = predictor.classify([picture for _, picture in read])
         for (file, _), row in zip(read, table, strict=True):
-            best = [
+            best: list[Guess] = [
                 {"class": predictor.classes[i], "index": int(i), "probability": round(float(row[i]), 6)}
                 for i in row.argsort()[::-1][:top]
             ]
@@ -141,15 +150,15 @@ def name_pictures(
     for name, reason in bad.items():
         typer.echo(f"zoo: skipped {name}: {reason}", err=True)
     if bad:
-        raise typer.Exit(1 if rows else 2)
+        raise typer.Exit(FAILED if rows else BAD)
 
 
-def _print_json(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
-    errors = [{"file": name, "error": reason} for name, reason in bad.items()]
+def _print_json(rows: Sequence[Row], bad: dict[str, str]) -> None:
+    errors: list[Unread] = [{"file": name, "error": reason} for name, reason in bad.items()]
     typer.echo(json.dumps([*rows, *errors], indent=2, ensure_ascii=False))
 
 
-def _print_csv(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
+def _print_csv(rows: Sequence[Row], bad: dict[str, str]) -> None:
     writer = csv.writer(sys.stdout)
     writer.writerow(["file", "label", "class", "probability"])
     for row in rows:
@@ -157,7 +166,7 @@ def _print_csv(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
         writer.writerows([row["file"], label, one["class"], f"{one['probability']:.6f}"] for one in row["predictions"])
 
 
-def _print_table(rows: Sequence[dict[str, Any]], bad: dict[str, str]) -> None:
+def _print_table(rows: Sequence[Row], bad: dict[str, str]) -> None:
     from zoo.cli._print import print_table
 
     if not rows:

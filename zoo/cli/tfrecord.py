@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zoo.cli._app import RARE, App, choice
+from zoo.cli._app import FAILED, RARE, App, choice
 from zoo.cli._print import print_table
 from zoo.cli._quiet import import_tensorflow
 from zoo.data import pluralize
 
 if TYPE_CHECKING:
-    from zoo.data.tfrecord.manifest import Shard
+    from zoo.data.scan import Scan
+    from zoo.data.tfrecord.manifest import Manifest, Shard
 
 app = App(no_args_is_help=True, help="Pack pictures into TFRecord files; count and verify records.")
 
@@ -77,6 +78,11 @@ def build(
             overwrite=overwrite,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
+    _tell(scan, manifest, out)
+
+
+def _tell(scan: "Scan", manifest: "Manifest", out: Path) -> None:
+    """Says what was skipped and what was written."""
     for bad in scan.bad:
         typer.echo(f"skipped: {bad.name}: {bad.reason}: {bad.detail}")
     for note in scan.notes:
@@ -166,4 +172,4 @@ def _stop_on_damage(places: list[str]) -> None:
     for place in places:
         typer.echo(place, err=True)
     if places:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)

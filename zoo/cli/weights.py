@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.cli._app import App, choice
+from zoo.cli._app import FAILED, App, choice
 from zoo.cli._options import NetOptions, Overwrite, parse_options
 from zoo.files import refuse_existing
 
@@ -189,7 +189,7 @@ def verify() -> None:
     if not results:
         typer.echo(f"Nothing was fetched yet into {cache_folder()}.")
     if any(result != "ok" for result in results.values()):
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 @app.example(
