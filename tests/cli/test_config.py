@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from zoo.data.images import encode_png
@@ -109,7 +110,7 @@ def test_retrain_takes_what_it_prints_and_the_settings_of_a_run(zoo_command, tmp
     for label, level in (("dark", 40), ("light", 200)):
         (tmp_path / "pictures" / label).mkdir(parents=True)
         for number in range(8):
-            data = encode_png([[[level + number] * 3] * 32] * 32)
+            data = encode_png(np.full((32, 32, 3), level + number, "uint8"))
             (tmp_path / "pictures" / label / f"{number}.png").write_bytes(data)
     words = (
         "--net",
