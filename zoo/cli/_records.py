@@ -130,7 +130,7 @@ def as_config(context: typer.Context, left_out: Collection[str] = ()) -> dict[st
     """Returns the options as ``--config`` reads them; those that are left out are there when they were set."""
     left = _NEVER | (set(left_out) - set_options(context))
     named = [(str(parameter.name), context.params.get(str(parameter.name))) for parameter in context.command.params]
-    values = {name: _plain(value) for name, value in named if name not in left and value not in (None, [])}
+    values = {name: _plain(value) for name, value in named if name not in left and value not in (None, [], ())}
     if "option" in values:
         from zoo.cli._options import parse_options
 
