@@ -76,7 +76,10 @@ def test_refusals():
     ("name", "value"), [("width", 0), ("hidden", -1), ("num_layers", 0), ("vocab_size", 0), ("hidden", 2.5)]
 )
 def test_sizes_are_positive(name, value):
-    with pytest.raises(ValueError, match=f"sequence_tagger: {name} must be a positive integer, got {value}"):
+    message = f"sequence_tagger: {name} must be a positive integer, got {value}"
+    if isinstance(value, float):  # the builder's check of types answers first
+        message = f"sequence_tagger takes {name} as a whole number. Received: {value}"
+    with pytest.raises(ValueError, match=message):
         sequence_tagger(**{name: value})
 
 
