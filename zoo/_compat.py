@@ -118,9 +118,16 @@ def tf_variable(variable: keras.Variable) -> Any:
 
 
 def identities(variables: Sequence[keras.Variable]) -> set[int]:
-    """The `id` of the `tf.Variable` of each, and of its parts on devices."""
-    whole = [(_whole(variable._value), variable._value) for variable in variables]
-    return {id(part) for w, v in whole for part in (w, *(getattr(w, "values", None) or [v]))}
+    """The `id` of the `tf.Variable` of each, of its parts on devices, and of what parameter servers wrap."""
+    return {id(part) for variable in variables for part in _parts(variable._value)}
+
+
+def _parts(variable: Any) -> Iterator[Any]:
+    whole = _whole(variable)
+    yield from (whole, *(getattr(whole, "values", None) or [variable]))
+    inner = vars(whole).get("_v")  # a copy cached by a worker is a variable around the one that reads are noted of
+    if inner is not None:
+        yield from _parts(inner)
 
 
 def own_variables(layer: keras.layers.Layer) -> list[keras.Variable]:
