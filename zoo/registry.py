@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_origin, overload
 
 if TYPE_CHECKING:
     from zoo.scoping import Model, NetSpec
@@ -284,7 +284,8 @@ _PLAIN: dict[str, tuple[Any, str]] = {
 
 def _misfit(annotation: Any, value: Any) -> str:
     """What an option must be when a plain value is of another type; "" for what fits, and for tensors and objects."""
-    names = (annotation.__name__ if isinstance(annotation, type) else str(annotation)).split(" | ")
+    plain = isinstance(annotation, type) and not get_origin(annotation)  # to Python 3.10 `Sequence[int]` is a type too
+    names = (annotation.__name__ if plain else str(annotation)).split(" | ")
     if names[0].endswith("Sequence[int]"):
         fits = isinstance(value, list | tuple) and not any(_misfit("int", item) for item in value)
         return "" if fits or not isinstance(value, str | int | float | list | tuple) else "whole numbers, as (6, 12)"
