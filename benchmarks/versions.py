@@ -123,17 +123,13 @@ JOBS = {
 
 
 def _convolution() -> tuple[Any, tuple[int, ...]]:
-    import tensorflow as tf
-
     import zoo
 
     def network(images: Any, *, is_training: bool = False) -> Any:
+        norm = {"is_training": is_training, "recompute": True, "scale": True}
         for number in range(3):
             with zoo.variable_scope(f"unit_{number}"):
-                images = zoo.layers.conv2d(images, 32, 3, activation_fn=None)
-                images = zoo.layers.batch_norm(
-                    images, is_training=is_training, activation_fn=tf.nn.relu, recompute=True, scale=True
-                )
+                images = zoo.layers.conv2d(images, 32, 3, normalizer_fn=zoo.layers.batch_norm, normalizer_params=norm)
         return images
 
     return zoo.Model(network, input_shape=(32, 32, 16), seed=1), (8, 32, 32, 16)

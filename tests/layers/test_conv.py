@@ -223,12 +223,28 @@ def test_one_arg_scope_for_many_layers():
     assert list(store.variables) == ["Conv/weights", "Conv_1/weights", "fully_connected/weights"]
 
 
+@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (3, 3)])
-def test_float16_on_a_map_of_one_pixel(kernel):
-    """oneDNN's float16 kernels for AVX512-FP16 gave other numbers, or NaN, in each run."""
+def test_float16_on_a_map_of_one_pixel(kernel, recompute):
+    """oneDNN's float16 kernels for AVX512-FP16 gave other numbers, or NaN, in each run: a CPU computes in float32."""
     x = np.random.default_rng(0).normal(size=(4, 1, 1, 38)).astype("float32")
-    with scoping.variable_store(seed=1):
-        wide = layers.conv2d(x, 38, kernel, scope="a")
-    with scoping.variable_store(seed=1):
-        half = layers.conv2d(tf.cast(x, tf.float16), 38, kernel, scope="a")
-    np.testing.assert_allclose(tf.cast(half, tf.float32), wide, atol=0.01)
+
+    def network(x):
+        if recompute:
+            norm = {"recompute": True, "updates_collections": tf.compat.v1.GraphKeys.UPDATE_OPS}
+            x = layers.conv2d(x, 38, 1, normalizer_fn=layers.batch_norm, normalizer_params=norm, scope="b")
+        return layers.conv2d(x, 38, kernel, scope="a")
+
+    found = []
+    for dtype in (tf.float32, tf.float16):
+        with scoping.variable_store(seed=1) as store, tf.GradientTape() as tape:
+            y = network(tf.cast(x, dtype))
+        assert y.dtype == dtype
+        found.append([y, *tape.gradient(y, [v for v in store.variables.values() if v.trainable])])
+    for wide, half in zip(*found, strict=True):
+        np.testing.assert_allclose(tf.cast(half, tf.float32), wide, atol=0.01 * np.abs(wide).max())
+    with tf.Graph().as_default() as graph:
+        images = tf.zeros([4, 1, 1, 38], tf.float16)
+        tf.gradients(network(images), images)
+        types = {op.get_attr("T") for op in graph.get_operations() if op.type.startswith("Conv2D")}
+    assert types == ({tf.float32} if not tf.config.list_physical_devices("GPU") else {tf.float16})

@@ -180,12 +180,10 @@ def _convolve(x: tf.Tensor, weights: tf.Tensor, window: Window, layout: str, gro
         "explicit_paddings": explicit,
         "dilations": [1, *rates, 1],
     }
-    if recompute.how(x) is not None:
-        return recompute.conv2d(x, weights, **how_to)
-    if x.dtype == tf.float16 and without_gpu():  # oneDNN's kernels for AVX512-FP16 read beyond maps of one pixel
-        wide = tf.raw_ops.Conv2D(input=tf.cast(x, tf.float32), filter=tf.cast(weights, tf.float32), **how_to)
-        return tf.cast(wide, x.dtype)
-    return tf.raw_ops.Conv2D(input=x, filter=weights, **how_to)
+    dtype = x.dtype
+    if dtype == tf.float16 and without_gpu():  # oneDNN's kernels for AVX512-FP16 read beyond maps of one pixel
+        x, weights = recompute.cast(x, tf.float32), tf.cast(weights, tf.float32)
+    return tf.cast(recompute.conv2d(x, weights, **how_to), dtype)
 
 
 def _one_dnn(dtype: tf.DType) -> bool:

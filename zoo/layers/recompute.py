@@ -43,6 +43,14 @@ def how(tensor: tf.Tensor) -> Compute | None:
     return getattr(tensor, _MARK, None)
 
 
+def cast(inputs: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The tensor in another type; that of a marked one is marked."""
+    outputs, compute = tf.cast(inputs, dtype), how(inputs)
+    if compute is not None:
+        mark(outputs, lambda gradient: tf.cast(compute(gradient), dtype))
+    return outputs
+
+
 def relu(inputs: tf.Tensor) -> tf.Tensor:
     """ReLU of a marked tensor; its output is marked, and not kept for its gradient."""
     compute_input = how(inputs)
@@ -66,8 +74,10 @@ def relu(inputs: tf.Tensor) -> tf.Tensor:
 
 
 def conv2d(inputs: tf.Tensor, weights: tf.Tensor | tf.Variable, **how_to: Any) -> tf.Tensor:
-    """A convolution of a marked tensor, which is computed again for the gradient of the kernel."""
+    """A convolution; a marked tensor is computed again for the gradient of the kernel."""
     compute = how(inputs)
+    if compute is None:
+        return tf.raw_ops.Conv2D(input=inputs, filter=weights, **how_to)
 
     @tf.custom_gradient
     def run(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
@@ -76,7 +86,7 @@ def conv2d(inputs: tf.Tensor, weights: tf.Tensor | tf.Variable, **how_to: Any) -
         def grad(dy: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             dx = tf.raw_ops.Conv2DBackpropInput(input_sizes=size, filter=kernel, out_backprop=dy, **how_to)
             dkernel = tf.raw_ops.Conv2DBackpropFilter(
-                input=compute(dy),  # type: ignore[misc]
+                input=compute(dy),
                 filter_sizes=kernel.shape,
                 out_backprop=dy,
                 **how_to,
