@@ -86,3 +86,28 @@ def test_no_pictures_give_no_features(model, pictures):
 def test_a_negative_number_of_classes_is_named(name):
     with pytest.raises(ValueError, match=r"num_classes (is|must be) .*-1"):
         zoo.create(name, num_classes=-1)
+
+
+GOOD = {"what": "digits", "brightness": [0, 1], "contrast": [0.1, 0.5], "detail": [0, 2.0]}
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        ({"input_range": [-1, "1"]}, "input_range is the least and the most of two numbers"),
+        ({"input_range": [1, -1]}, "input_range is the least"),
+        ({"input_range": [0, float("nan")]}, "input_range is the least"),
+        ({"input_range": 3}, "input_range is the least"),
+        ({"pictures": GOOD | {"contrast": None}}, "pictures: contrast is the least"),
+        ({"pictures": {"brightness": [0, 1]}}, "pictures: contrast is the least"),
+        ([1], "a mapping"),
+    ],
+)
+def test_a_card_of_other_types_is_refused_when_it_is_given(card, message):
+    model = zoo.Model(lambda x, *, is_training: x, input_shape=(4, 4, 1), name="same")
+    with pytest.raises(ValueError, match=message):
+        model.card = card
+    assert model.card == {}
+    for fine in ({"pictures": "photographs"}, {"pictures": GOOD, "input_range": [-1.0, 1]}, {}):
+        model.card = fine
+        model(np.zeros([1, 4, 4, 1], np.float32))

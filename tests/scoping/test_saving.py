@@ -121,6 +121,9 @@ def test_the_legacy_format_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="nothing could read it"):
         model.fit(X, Y, verbose=0, callbacks=[keras.callbacks.ModelCheckpoint(tmp_path / "best.h5")])
     assert not list(tmp_path.iterdir())
+    for saved in (model, keras.Sequential([model])):  # Keras' own function has opened the file by then
+        with pytest.raises(ValueError, match="nothing could read it"):
+            keras.saving.save_model(saved, tmp_path / "m.h5")
 
 
 def test_weights_inside_a_functional_model(tmp_path):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 # The function from pixels to inputs of a model whose card has a preprocessing, as messages name it.
 PREPARE = 'zoo.data.preprocessing.Preprocessing.from_dict(model.card["preprocessing"])'
+# What a card's `pictures` says of those that weights were trained on.
+LOOKS = ("brightness", "contrast", "detail")
 
 
 def one_for_none(inputs: Any) -> tf.Tensor | None:
@@ -64,6 +66,25 @@ def check_range(inputs: Any, low: float, high: float) -> bool:
     return False
 
 
+def check_card(card: Any) -> None:
+    """Checks those values of a card that a model itself compares its inputs with.
+
+    Raises:
+      ValueError: The card is no mapping, or its ``input_range`` or what it says of ``pictures`` are no two numbers.
+    """
+    if not isinstance(card, Mapping):
+        raise ValueError(f"A model's card is a mapping of names to plain values. Received: {str(card)[:80]!r}")
+    looks = card.get("pictures")
+    known = isinstance(looks, Mapping) and any(name in looks for name in LOOKS)
+    pairs = {f"pictures: {name}": looks.get(name) for name in LOOKS} if known else {}  # type: ignore[union-attr]
+    if "input_range" in card:
+        pairs["input_range"] = card["input_range"]
+    for name, pair in pairs.items():
+        plain = isinstance(pair, (list, tuple)) and len(pair) == 2 and all(type(x) in (int, float) for x in pair)
+        if not plain or not pair[0] < pair[1]:
+            raise ValueError(f"A card's {name} is the least and the most of two numbers. Received: {str(pair)[:80]!r}")
+
+
 def looks_of(images: Any) -> dict[str, np.ndarray]:
     """Returns what pictures [N, H, W, C] look like, a number [N] each.
 
@@ -72,16 +93,21 @@ def looks_of(images: Any) -> dict[str, np.ndarray]:
     """
     images = np.asarray(images, np.float32)
     down, right = (np.abs(np.diff(images, axis=axis)).mean((1, 2, 3)) for axis in (1, 2))
-    return {"brightness": images.mean((1, 2, 3)), "contrast": images.std((1, 2, 3)), "detail": down + right}
+    return dict(zip(LOOKS, (images.mean((1, 2, 3)), images.std((1, 2, 3)), down + right), strict=True))
 
 
-def check_looks(inputs: Any, trained_on: Mapping[str, Any]) -> bool:
+def check_looks(inputs: Any, trained_on: Any) -> bool:
     """Says whether pictures [N, H, W, C] look like those that weights were trained on; if not, the logger "zoo" warns.
 
     `trained_on` is a card's ``pictures``: ``what`` they are, and the least and the most of each number of `looks_of`.
     The middle picture has to lie within them, or within a tenth of them beside.
     """
-    if len(inputs.shape) != 4 or not np.size(inputs):
+    if (
+        len(inputs.shape) != 4
+        or not np.size(inputs)
+        or not isinstance(trained_on, Mapping)
+        or LOOKS[0] not in trained_on
+    ):
         return True
     strange = []
     for name, values in looks_of(inputs).items():
@@ -93,7 +119,7 @@ def check_looks(inputs: Any, trained_on: Mapping[str, Any]) -> bool:
         logger.warning(
             "The inputs look unlike the pictures that these weights were trained on, %s: %s. What the model says of "
             "them may mean little; train it on pictures like these.",
-            *(trained_on["what"], ", ".join(strange)),
+            *(trained_on.get("what", "pictures"), ", ".join(strange)),
         )
     return not strange
 

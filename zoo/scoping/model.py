@@ -11,12 +11,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo._compat import check_tensorflow, optimizer_for
+from zoo._compat import check_tensorflow, keras_global, optimizer_for
 from zoo.files import reading
 from zoo.hdf5 import clean_copy
 from zoo.scoping.args import arg_scope
 from zoo.scoping.cost import summary_text
-from zoo.scoping.features import Features, check_looks, check_range, one_for_none
+from zoo.scoping.features import Features, check_card, check_looks, check_range, one_for_none
 from zoo.scoping.frames import Frame
 from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
 from zoo.scoping.losses import check_loss, makers_of
@@ -271,8 +271,8 @@ class Model(keras.Model):
         if symbolic or not tf.as_dtype(inputs.dtype).is_floating:
             return
         self._store.range_checked = True
-        if check_range(inputs[:32], *expected) and looks and "pictures" in self.card:
-            check_looks(inputs[:32], self.card["pictures"])
+        if check_range(inputs[:32], *expected) and looks:
+            check_looks(inputs[:32], self.card.get("pictures"))
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; warns once of arrays in another range than the model expects."""
@@ -363,6 +363,8 @@ class Model(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """The network's registered name and its options."""
+        if keras_global("use_legacy_config"):  # `keras.saving.save_model(model, "m.h5")` comes here, not by `save`
+            raise _legacy_error("an .h5 file")
         if self._store.defaults:
             raise ValueError(
                 "A model file holds the network and its options. Received: a model made inside an arg_scope, which "
@@ -414,6 +416,7 @@ class Model(keras.Model):
 
     @card.setter
     def card(self, values: dict[str, Any]) -> None:
+        check_card(values)
         self._store.card = dict(values)
         self._store.range_checked = False  # other weights may expect another range
 
@@ -425,11 +428,7 @@ class Model(keras.Model):
             nothing reads it back.
         """
         if str(filepath).endswith((".h5", ".hdf5")):
-            raise ValueError(
-                "A zoo.Model is saved as a .keras file: nothing could read it from Keras' legacy .h5 format. "
-                f"Received: {str(filepath)!r}. Write model.save('NAME.keras'), model.save_weights('NAME.weights.h5') "
-                "for the variables alone, or zoo.weights.save(model, 'NAME.h5') for keras.applications' own layout."
-            )
+            raise _legacy_error(repr(str(filepath)))
         keras.Model.save(self, filepath, *args, **kwargs)
 
     @property
@@ -593,3 +592,11 @@ class Model(keras.Model):
         """
         self._need_built()
         print_fn(summary_text(self, line_length))
+
+
+def _legacy_error(received: str) -> ValueError:
+    return ValueError(
+        "A zoo.Model is saved as a .keras file: nothing could read it from Keras' legacy .h5 format. "
+        f"Received: {received}. Write model.save('NAME.keras'), model.save_weights('NAME.weights.h5') "
+        "for the variables alone, or zoo.weights.save(model, 'NAME.h5') for keras.applications' own layout."
+    )
