@@ -160,3 +160,64 @@ def test_an_old_file_loads_with_a_warning_and_a_right_one_without(tmp_path):
         new = zoo.load_model(tmp_path / "new.keras")
     assert new.evaluate(x, y, verbose=0) == pytest.approx(model.evaluate(x, y, verbose=0))
     assert int(new.optimizer.iterations) == 1
+
+
+M = keras.metrics
+RANKING = {
+    *("Accuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "TopKCategoricalAccuracy"),
+    *("SparseTopKCategoricalAccuracy", "F1Score", "FBetaScore", "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU"),
+}
+VALUES = {
+    *("CategoricalHinge", "Hinge", "SquaredHinge", "ConcordanceCorrelation", "CosineSimilarity", "LogCoshError"),
+    *("Mean", "MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanMetricWrapper", "MeanSquaredError"),
+    *("MeanSquaredLogarithmicError", "PearsonCorrelation", "Poisson", "R2Score", "RootMeanSquaredError", "Sum"),
+    "Metric",
+}
+ARGUMENTS = dict.fromkeys(("PrecisionAtRecall", "RecallAtPrecision", "SensitivityAtSpecificity"), (0.5,))
+ARGUMENTS |= {"SpecificityAtSensitivity": (0.5,), "IoU": (2, [1]), "MeanIoU": (2,), "OneHotIoU": (2, [1])}
+ARGUMENTS |= {"OneHotMeanIoU": (2,)}
+METRICS = {n: c for n, c in vars(M).items() if isinstance(c, type) and issubclass(c, M.Metric)}
+
+
+@pytest.mark.parametrize("name", sorted(set(METRICS) - {"Metric", "MeanMetricWrapper"}))
+def test_every_metric_of_probabilities_is_noticed_on_logits(name):
+    metric = METRICS[name](*ARGUMENTS.get(name, ()))
+    loss = L.SparseCategoricalCrossentropy(from_logits=True)
+    model = on_top(tf.identity, input_shape=(4,))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.compile("sgd", loss, metrics=["accuracy", metric])
+    assert bool(said) == (name not in RANKING | VALUES)
+    assert all(one.filename == __file__ and f"metric {name} takes" in str(one.message) for one in said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        on_top(tf.nn.softmax, input_shape=(4,)).compile("sgd", "sparse_categorical_crossentropy", metrics=[metric])
+
+
+@pytest.mark.parametrize(
+    ("metric", "advice"),
+    [
+        ("auc", r"write keras.metrics.AUC\(from_logits=True\)"),
+        ("binary_accuracy", r"write keras.metrics.BinaryAccuracy\(threshold=0\)"),
+        ("sparse_categorical_crossentropy", r"SparseCategoricalCrossentropy\(from_logits=True\)"),
+        (M.Precision(thresholds=[0.3, 0.6]), r"Precision\(thresholds=0\)"),
+        (M.KLDivergence(), "let the network return tf.nn.softmax"),
+    ],
+)
+def test_what_to_write_for_a_metric_on_logits(metric, advice):
+    model = on_top(tf.identity)
+    logits = L.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", logits, None, None, [metric])  # weighted_metrics, in Keras' order
+    with pytest.warns(UserWarning, match=advice):
+        model.build((None, 4))
+    with pytest.warns(UserWarning, match=advice):
+        Trainer(model, loss=logits, metrics=[metric])
+
+
+@pytest.mark.parametrize(
+    "metric", ["accuracy", "top5", "mse", M.AUC(from_logits=True), M.Precision(top_k=1), M.Recall(thresholds=0)]
+)
+def test_metrics_that_are_right_for_logits(metric):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trainer(on_top(tf.identity, input_shape=(4,)), metrics=[metric])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import zoo
 from zoo.training import TaskLoss, Trainer, softmax_cross_entropy
 
 LOGITS = np.float32([[1, 2, 0], [0, 0, 3], [-1, 1, 1], [2, -2, 0]])
@@ -146,3 +147,28 @@ def test_a_regression_logs_no_accuracy(metrics):
     lines = trainer.fit((x, x.sum(1, keepdims=True)), epochs=1).lines
     assert all(("accuracy" in line) == (metrics == ["accuracy"]) for line in lines if "loss" in line)
     assert set(trainer.evaluate((x, x.sum(1, keepdims=True)))) == {"loss", "regularization_loss", *(metrics or ())}
+
+
+@pytest.mark.parametrize("labels", [np.arange(16) % 2, (np.arange(16) % 2)[:, None], (np.arange(16.0) % 2)[:, None]])
+@pytest.mark.parametrize("last", [None, tf.sigmoid])
+def test_the_accuracy_of_one_output_is_that_of_two_classes(labels, last):
+    def network(x, *, is_training=False):
+        return zoo.layers.fully_connected(x, 1, activation_fn=last, weights_initializer="ones")
+
+    trainer = Trainer(
+        zoo.Model(network, input_shape=(1,)),
+        loss=keras.losses.BinaryCrossentropy(from_logits=last is None),
+        metrics=["accuracy"],
+        global_batch=8,
+    )
+    logits = np.where(np.ravel(labels) > 0, 0.3, -0.3)  # all right, and all below 0.5 as they are
+    logits[:4] *= -1
+    assert trainer.evaluate((logits[:, None].astype("float32"), labels))["accuracy"] == 0.75
+
+
+def test_labels_of_a_model_of_zoo_are_looked_at_before_the_first_step():
+    trainer = Trainer(
+        zoo.Model(lambda x, *, is_training: zoo.layers.fully_connected(x, 3), input_shape=(3,)), global_batch=4
+    )
+    with pytest.raises(ValueError, match=r"training data: .*3"):
+        trainer.fit((np.zeros([4, 3], "float32"), np.array([0, 1, 2, 3])), epochs=1)

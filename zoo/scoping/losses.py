@@ -1,4 +1,4 @@
-"""Whether a loss gets what it takes from a network: Keras' losses take probabilities unless they are told otherwise."""
+"""Whether losses and metrics get what they take from a network: Keras' take probabilities unless told otherwise."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ import tensorflow as tf
 PROBABILITIES: Final = ("Softmax", "Sigmoid")
 _UNBOUNDED: Final = ("BiasAdd", "MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "LogSoftmax", "Neg")
 _PASSED_ON: Final = ("Identity", "IdentityN", "Cast", "Reshape", "Squeeze", "ExpandDims", "EnsureShape", "StridedSlice")
+
+
+# Metrics without a setting for logits: some try thresholds between 0 and 1.
+_OF_PROBABILITIES: Final = (
+    *("PrecisionAtRecall", "RecallAtPrecision", "SensitivityAtSpecificity", "SpecificityAtSensitivity"),
+    *("KLDivergence", "kl_divergence"),
+)
 
 
 def makers_of(outputs: Any) -> Any:
@@ -87,12 +94,66 @@ def wants(loss: Any) -> tuple[str, bool | None]:
         return "", False
     if isinstance(function, keras.losses.Loss):
         return type(function).__name__, getattr(function, "from_logits", None)
-    try:
-        default = inspect.signature(function).parameters["from_logits"].default
-    except (KeyError, TypeError, ValueError):
+    if "from_logits" not in _parameters(function):
         return "", None
+    default = _parameters(function)["from_logits"].default
     words = getattr(function, "__name__", "").split("_")
     return "".join(word.capitalize() for word in words), bool(given.get("from_logits", default))
+
+
+def check_metrics(makers: Any, metrics: Any) -> None:
+    """Warns of metrics that take probabilities where a network returns logits, by `makers_of`: their figures mislead.
+
+    Those that only rank (accuracy of classes, top k) are right for both.
+    """
+    if isinstance(makers, Mapping) and isinstance(metrics, Mapping):
+        for key in makers.keys() & metrics.keys():
+            check_metrics(makers[key], metrics[key])
+        return
+    made = tf.nest.flatten(makers)
+    if not made or not all(one in _UNBOUNDED for one in made):
+        return
+    for metric in tf.nest.flatten(metrics):
+        advice = _for_logits(metric)
+        if advice:
+            _warn(
+                f"metric {_given(metric)} takes probabilities, and the network returns what {made[0]} makes, without "
+                f"softmax or sigmoid: its figures would mislead. For logits {advice}."
+            )
+
+
+def _for_logits(metric: Any) -> str:
+    """What to write in place of a metric that takes probabilities; "" for others."""
+    name = metric if isinstance(metric, str) else ""
+    if name:
+        try:
+            metric = keras.metrics.get(name)
+        except ValueError:
+            return ""  # "accuracy", which chooses by the shapes; else Keras says it
+    if isinstance(metric, keras.metrics.Metric):
+        name, settings = type(metric).__name__, metric.get_config()
+    elif callable(metric) and not isinstance(metric, type):
+        name = getattr(metric, "__name__", "")
+        settings = {key: option.default for key, option in _parameters(metric).items()}
+    else:
+        return ""
+    if settings.get("from_logits") is False:
+        return f"write keras.metrics.{name}(from_logits=True)"
+    key = "threshold" if "threshold" in settings else "thresholds"
+    ranks = settings.get("top_k") is not None or settings.get("threshold", "") is None  # F1 is of the largest class
+    if key in settings and not ranks:
+        between = [0 < one <= 1 for one in tf.nest.flatten(0.5 if settings[key] is None else settings[key])]
+        return f"write keras.metrics.{name}({key}=0)" if all(between) else ""
+    if name in _OF_PROBABILITIES:
+        return "let the network return tf.nn.softmax or tf.nn.sigmoid of them"
+    return ""
+
+
+def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
 
 
 def _given(loss: Any) -> str:

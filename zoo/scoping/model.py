@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,7 +19,7 @@ from zoo.scoping.cost import summary_text
 from zoo.scoping.features import Features, check_card, check_looks, check_range, one_for_none
 from zoo.scoping.frames import Frame
 from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
-from zoo.scoping.losses import check_loss, makers_of
+from zoo.scoping.losses import check_loss, check_metrics, makers_of
 from zoo.scoping.names import check_options, find_function, find_name, function_name, root_of
 from zoo.scoping.net_spec import NetSpec, description_of
 from zoo.scoping.replicas import replicas
@@ -124,7 +124,8 @@ class Model(keras.Model):
         self._store.output_specs = tf.nest.map_structure(spec_of, outputs)
         self._store.makers = makers_of(outputs)
         if self._store.loss is not None:
-            check_loss(self._store.makers, self._store.loss, strict=False)
+            loss, metrics = self._store.loss
+            self._check_loss(loss, metrics, strict=False)
         self._store.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
         self.built = True
 
@@ -152,7 +153,7 @@ class Model(keras.Model):
         return self.towers.call(self, inputs, training) if spread else self._run(inputs, training)[0]
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Keras' `compile`; says it where a loss takes probabilities and the network returns logits.
+        """Keras' `compile`; says it where a loss or a metric takes probabilities and the network returns logits.
 
         Args:
           optimizer: Keras' name or object.
@@ -164,19 +165,25 @@ class Model(keras.Model):
         Raises:
           ValueError: The loss takes probabilities, and the network returns a product or a convolution as it is.
         """
-        self.check_loss(loss)
+        given = dict(zip(("loss_weights", "metrics", "weighted_metrics"), args, strict=False)) | kwargs  # Keras' order
+        self.check_loss(loss, *(given.get(name) for name in ("metrics", "weighted_metrics")))
         keras.Model.compile(self, optimizer, loss, *args, **kwargs)
 
-    def check_loss(self, loss: Any) -> None:
-        """Says that a loss takes probabilities where the network returns logits, now or once the model is built."""
+    def check_loss(self, loss: Any, *metrics: Any) -> None:
+        """Says that a loss or a metric takes probabilities where the network returns logits, at once or when built."""
+        self._store.loss = None if self.built else (loss, metrics)
         if self.built:
-            check_loss(self._store.makers, loss)
-        self._store.loss = None if self.built else loss
+            self._check_loss(loss, metrics)
+
+    def _check_loss(self, loss: Any, metrics: Sequence[Any], strict: bool = True) -> None:
+        check_loss(self._store.makers, loss, strict=strict)
+        for given in metrics:
+            check_metrics(self._store.makers, given)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was saved; a loss that `compile` would refuse gets a warning."""
         config = keras.saving.deserialize_keras_object(config)
-        check_loss(self._store.makers, config.get("loss"), strict=False)
+        self._check_loss(config.get("loss"), [config.get("metrics"), config.get("weighted_metrics")], strict=False)
         keras.Model.compile(self, **config)
         if self.built:
             self.optimizer.build(self.trainable_variables)

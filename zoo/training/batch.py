@@ -101,7 +101,7 @@ def check_carried_state(model: Any, place: Any, batch: int | None, workers: int,
 
 def output_shape(model: Any) -> tf.TensorShape | None:
     """Returns the shape of a built model's only output; None when there are several or it does not say."""
-    outputs: Any = getattr(getattr(model, "book", None), "output_specs", None)
+    outputs: Any = getattr(model, "output_specs", None)
     if outputs is None:
         outputs = getattr(model, "outputs", None)
     if isinstance(outputs, list | tuple) and len(outputs) == 1:

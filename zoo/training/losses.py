@@ -158,6 +158,11 @@ class TaskLoss:
         sparse = keras.losses.SparseCategoricalCrossentropy
         return isinstance(self._one, sparse) or self._one is keras.losses.sparse_categorical_crossentropy
 
+    @property
+    def from_logits(self) -> bool:
+        """Whether the one loss takes logits."""
+        return self._by_output is None and bool(wants(self._one)[1])
+
     def classifies(self, labels: Any) -> bool:
         """Whether accuracy means something: one loss, of classes, or a function of one's own on class numbers."""
         if self._by_output is not None:

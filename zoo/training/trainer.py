@@ -108,8 +108,6 @@ class Trainer:
         check_finite({"class_weights": class_weights, "aux_losses": aux_losses, "multipliers": multipliers})
         if clip_norm is not None and clip_norm <= 0:
             raise ValueError(f"clip_norm must be positive, received {clip_norm}")
-        if isinstance(model, Model):
-            model.check_loss(loss)
         self.model = model
         place = strategy or getattr(model, "towers", None) or model.distribute_strategy
         self.towers = place if isinstance(place, Towers) else None
@@ -121,6 +119,8 @@ class Trainer:
             raise ValueError("sync_batch_norm goes neither with XLA nor with towers, whose own option is batch_norm")
         self.task = TaskLoss(loss, label_smoothing=label_smoothing, class_weights=class_weights, aux_losses=aux_losses)
         self.metrics = None if metrics is None else list(metrics)
+        if isinstance(model, Model):
+            model.check_loss(loss, self.metrics)
         self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
         self.train_only = [train_only] if isinstance(train_only, str) else train_only
         self.averages = ExponentialMovingAverage(averages) if isinstance(averages, int | float) else averages
@@ -261,8 +261,8 @@ class Trainer:
                 variables,
                 strategy=self.strategy,
                 schedule=self.schedule,
-                metrics=[make_metric(metric, labels) for metric in self.metrics],
-                validation_metrics=[make_metric(metric, labels) for metric in self.metrics],
+                metrics=self._make_metrics(labels),
+                validation_metrics=self._make_metrics(labels),
                 clip_norm=self.clip_norm,
                 multipliers=by_name(self.multipliers, list(variables)),
                 accumulate=self.accumulate,
@@ -336,6 +336,12 @@ class Trainer:
             made.learning_rate = float(rate)
         self._first_rate = None if schedule is not None else float(to_numpy(made.learning_rate))
         return made, schedule
+
+    def _make_metrics(self, labels: Any) -> list[keras.metrics.Metric]:
+        outputs = output_shape(self.model)
+        one = outputs is not None and outputs.rank and outputs[-1] == 1
+        threshold = (0.0 if self.task.from_logits else 0.5) if one else None
+        return [make_metric(metric, labels, threshold) for metric in self.metrics or ()]
 
     def _build_model(self, inputs: Any) -> None:
         if self.model.built and self.model.weights:
@@ -429,8 +435,10 @@ def by_name(multipliers: Mapping[str, float], names: Sequence[str]) -> dict[str,
     return found
 
 
-def make_metric(metric: str | keras.metrics.Metric, labels: Any) -> keras.metrics.Metric:
-    """A fresh Keras metric for labels of that kind."""
+def make_metric(
+    metric: str | keras.metrics.Metric, labels: Any, threshold: float | None = None
+) -> keras.metrics.Metric:
+    """A fresh Keras metric for labels of that kind; `threshold` is that of two classes told apart by one output."""
     if isinstance(metric, keras.metrics.Metric):
         return type(metric).from_config(metric.get_config())
     if metric not in ("accuracy", "top5"):
@@ -445,7 +453,6 @@ def make_metric(metric: str | keras.metrics.Metric, labels: Any) -> keras.metric
     if metric == "top5":
         kind = keras.metrics.SparseTopKCategoricalAccuracy if sparse else keras.metrics.TopKCategoricalAccuracy
         return kind(5, name="top5")
-    if sparse:
-        return keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    wide = labels.shape.rank and labels.shape.rank > 1 and labels.shape[-1] != 1
-    return (keras.metrics.CategoricalAccuracy if wide else keras.metrics.BinaryAccuracy)(name="accuracy")
+    if threshold is not None:
+        return keras.metrics.BinaryAccuracy(threshold=threshold, name="accuracy")
+    return (keras.metrics.SparseCategoricalAccuracy if sparse else keras.metrics.CategoricalAccuracy)(name="accuracy")
