@@ -42,7 +42,7 @@ class TowerStep:
         return placement(self.variables)
 
 
-def build_towers(
+def build_towers(  # noqa: PLR0913 - a user's options
     tower_fn: Callable[[Any], Any],
     batch: Any,
     devices: Sequence[str],

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,22 @@ def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Tas
     cluster = config.cluster
     if not cluster:
         raise wrong("cluster", "maps kinds of tasks to their addresses", cluster)
+    _check_addresses(cluster, strategy, wrong)
+    if strategy == "ps" and len(os.sched_getaffinity(0)) < 2:
+        raise ClusterConfigError(
+            "strategy 'ps' needs two cores for each process: on one, TensorFlow's tasks wait for ever"
+        )
+    if strategy == "ps" and not all(cluster.get(kind) for kind in ("chief", "worker", "ps")):
+        raise wrong("cluster", "needs a chief, workers and a ps", sorted(cluster))
+    kind, index = config.task.type, config.task.index
+    if kind not in cluster:
+        raise wrong("task.type", f"is one of the cluster's {sorted(cluster)}", kind)
+    if not 0 <= index < len(cluster[kind]):
+        raise wrong("task.index", f"is a number from 0 to {len(cluster[kind]) - 1}", index)
+    return Task(kind, index, cluster)
+
+
+def _check_addresses(cluster: dict[str, list[str]], strategy: str, wrong: Callable[..., ClusterConfigError]) -> None:
     for kind, addresses in cluster.items():
         if kind not in _KINDS[strategy]:
             raise wrong(f"cluster.{kind}", f"is no kind of task of {strategy}, which has {_KINDS[strategy]}", addresses)
@@ -118,18 +134,6 @@ def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Tas
     twice = sorted({address for address in everyone if everyone.count(address) > 1})
     if twice:
         raise wrong("cluster", "gives each task an address of its own", twice)
-    if strategy == "ps" and len(os.sched_getaffinity(0)) < 2:
-        raise ClusterConfigError(
-            "strategy 'ps' needs two cores for each process: on one, TensorFlow's tasks wait for ever"
-        )
-    if strategy == "ps" and not all(cluster.get(kind) for kind in ("chief", "worker", "ps")):
-        raise wrong("cluster", "needs a chief, workers and a ps", sorted(cluster))
-    kind, index = config.task.type, config.task.index
-    if kind not in cluster:
-        raise wrong("task.type", f"is one of the cluster's {sorted(cluster)}", kind)
-    if not 0 <= index < len(cluster[kind]):
-        raise wrong("task.index", f"is a number from 0 to {len(cluster[kind]) - 1}", index)
-    return Task(kind, index, cluster)
 
 
 def check_port(task: Task) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import keras
@@ -40,12 +40,14 @@ def _maker(tensor: Any) -> str:
     return op.type
 
 
-def check_loss(makers: Any, loss: Any, *, strict: bool = True) -> None:
+def check_loss(makers: Any, loss: Any, metrics: Sequence[Any] = (), *, strict: bool = True) -> None:
     """Says that a loss takes probabilities where a network returns logits, or the other way round, by `makers_of`.
 
     Of a product or a convolution that is a ValueError with the loss to write, or a warning unless `strict`; where the
-    outputs could be either, always a warning.
+    outputs could be either, always a warning, as of metrics.
     """
+    for given in metrics:
+        _check_metrics(makers, given)
     for made, one in _pairs(makers, loss):
         name, from_logits = wants(one)
         if from_logits and made in PROBABILITIES:
@@ -101,14 +103,14 @@ def wants(loss: Any) -> tuple[str, bool | None]:
     return "".join(word.capitalize() for word in words), bool(given.get("from_logits", default))
 
 
-def check_metrics(makers: Any, metrics: Any) -> None:
+def _check_metrics(makers: Any, metrics: Any) -> None:
     """Warns of metrics that take probabilities where a network returns logits, by `makers_of`: their figures mislead.
 
     Those that only rank (accuracy of classes, top k) are right for both.
     """
     if isinstance(makers, Mapping) and isinstance(metrics, Mapping):
         for key in makers.keys() & metrics.keys():
-            check_metrics(makers[key], metrics[key])
+            _check_metrics(makers[key], metrics[key])
         return
     made = tf.nest.flatten(makers)
     if not made or not all(one in _UNBOUNDED for one in made):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -19,8 +19,15 @@ from zoo.scoping.cost import summary_text
 from zoo.scoping.features import Features, check_card, check_looks, check_range, one_for_none
 from zoo.scoping.frames import Frame
 from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
-from zoo.scoping.losses import check_loss, check_metrics, makers_of
-from zoo.scoping.names import check_options, find_function, find_name, function_name, root_of
+from zoo.scoping.losses import check_loss, makers_of
+from zoo.scoping.names import (
+    check_options,
+    find_function,
+    find_name,
+    function_name,
+    legacy_format_error,
+    root_of,
+)
 from zoo.scoping.net_spec import NetSpec, description_of
 from zoo.scoping.replicas import replicas
 from zoo.scoping.specs import (
@@ -124,8 +131,7 @@ class Model(keras.Model):
         self._store.output_specs = tf.nest.map_structure(spec_of, outputs)
         self._store.makers = makers_of(outputs)
         if self._store.loss is not None:
-            loss, metrics = self._store.loss
-            self._check_loss(loss, metrics, strict=False)
+            check_loss(self._store.makers, *self._store.loss, strict=False)
         self._store.end_point_specs = {k: tf.nest.map_structure(spec_of, v) for k, v in end_points.items()}
         self.built = True
 
@@ -173,17 +179,13 @@ class Model(keras.Model):
         """Says that a loss or a metric takes probabilities where the network returns logits, at once or when built."""
         self._store.loss = None if self.built else (loss, metrics)
         if self.built:
-            self._check_loss(loss, metrics)
-
-    def _check_loss(self, loss: Any, metrics: Sequence[Any], strict: bool = True) -> None:
-        check_loss(self._store.makers, loss, strict=strict)
-        for given in metrics:
-            check_metrics(self._store.makers, given)
+            check_loss(self._store.makers, loss, metrics)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles a loaded model as it was saved; a loss that `compile` would refuse gets a warning."""
         config = keras.saving.deserialize_keras_object(config)
-        self._check_loss(config.get("loss"), [config.get("metrics"), config.get("weighted_metrics")], strict=False)
+        metrics = [config.get("metrics"), config.get("weighted_metrics")]
+        check_loss(self._store.makers, config.get("loss"), metrics, strict=False)
         keras.Model.compile(self, **config)
         if self.built:
             self.optimizer.build(self.trainable_variables)
@@ -371,7 +373,7 @@ class Model(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """The network's registered name and its options."""
         if keras_global("use_legacy_config"):  # `keras.saving.save_model(model, "m.h5")` comes here, not by `save`
-            raise _legacy_error("an .h5 file")
+            raise legacy_format_error("an .h5 file")
         if self._store.defaults:
             raise ValueError(
                 "A model file holds the network and its options. Received: a model made inside an arg_scope, which "
@@ -428,14 +430,9 @@ class Model(keras.Model):
         self._store.range_checked = False  # other weights may expect another range
 
     def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Writes the model to a `.keras` file, as Keras does.
-
-        Raises:
-          ValueError: A file name that ends in `.h5`: Keras' legacy format cannot name a model of another class, so that
-            nothing reads it back.
-        """
+        """Writes the model to a `.keras` file, as Keras does; ValueError for `.h5`, which nothing could read back."""
         if str(filepath).endswith((".h5", ".hdf5")):
-            raise _legacy_error(repr(str(filepath)))
+            raise legacy_format_error(repr(str(filepath)))
         keras.Model.save(self, filepath, *args, **kwargs)
 
     @property
@@ -599,11 +596,3 @@ class Model(keras.Model):
         """
         self._need_built()
         print_fn(summary_text(self, line_length))
-
-
-def _legacy_error(received: str) -> ValueError:
-    return ValueError(
-        "A zoo.Model is saved as a .keras file: nothing could read it from Keras' legacy .h5 format. "
-        f"Received: {received}. Write model.save('NAME.keras'), model.save_weights('NAME.weights.h5') "
-        "for the variables alone, or zoo.weights.save(model, 'NAME.h5') for keras.applications' own layout."
-    )

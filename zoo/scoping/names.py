@@ -113,3 +113,12 @@ def find_name(name: str, names: Iterable[str], kind: str) -> str:
     candidates = dict.fromkeys([*known, *(n.split("/", 1)[-1] for n in known)])
     nearest = difflib.get_close_matches(name, candidates, 5, 0.5)
     raise ValueError(f"There is no {kind} {name!r}. Nearest: {nearest or known[:8]}.")
+
+
+def legacy_format_error(received: str) -> ValueError:
+    """Why a model is not saved in Keras' legacy format, and what to write."""
+    return ValueError(
+        "A zoo.Model is saved as a .keras file: nothing could read it from Keras' legacy .h5 format. "
+        f"Received: {received}. Write model.save('NAME.keras'), model.save_weights('NAME.weights.h5') "
+        "for the variables alone, or zoo.weights.save(model, 'NAME.h5') for keras.applications' own layout."
+    )

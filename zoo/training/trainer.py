@@ -72,7 +72,7 @@ class Trainer:
         ValueError: a setting out of range, or a name that is not known.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a user's options
         self,
         model: keras.Model,
         *,

@@ -76,7 +76,7 @@ def tune(
     return fitted, tuned.facts
 
 
-def fine_tune(
+def fine_tune(  # noqa: PLR0913 - a user's options
     trunk: Trunk,
     head: Head,
     reader: Reader,

@@ -141,7 +141,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return special.softmax(np.asarray(logits, np.float64), axis=-1)
 
 
-def fit_head(
+def fit_head(  # noqa: PLR0913 - a user's options
     features: Mapping[str, np.ndarray],
     labels: np.ndarray,
     classes: Sequence[str],
@@ -319,7 +319,7 @@ def head_alone(features: tf.Tensor, **options: Any) -> tf.Tensor:
     return head_network(features, **options)
 
 
-def train_head(
+def train_head(  # noqa: PLR0913 - a user's options
     features: Mapping[str, np.ndarray],
     labels: np.ndarray,
     classes: Sequence[str],

@@ -33,7 +33,7 @@ from zoo.transfer.split import deal, previous_split
 from zoo.transfer.write import finish
 
 
-def retrain(
+def retrain(  # noqa: PLR0913 - a user's options
     images: Any,
     out: str | Path,
     *,

@@ -52,7 +52,7 @@ def make_example(data: bytes, picture: Picture, label: int, layout: str) -> byte
     return example.SerializeToString(deterministic=True)
 
 
-def build(
+def build(  # noqa: PLR0913 - a user's options
     scan: Scan,
     out: str | os.PathLike[str],
     *,

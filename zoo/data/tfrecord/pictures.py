@@ -31,7 +31,7 @@ class PictureStream(Stream):
         self.class_names = list(class_names)
 
 
-def image_stream(
+def image_stream(  # noqa: PLR0913 - a user's options
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     batch_size: int | None,

@@ -204,7 +204,7 @@ def write(
     return files
 
 
-def read(
+def read(  # noqa: PLR0913 - a user's options
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     schema: Schema,
     *,
