@@ -108,7 +108,7 @@ def peak_bytes(graph: Any) -> int:
                 continue  # of a hand-written gradient; TensorFlow's optimizer takes it out
             last_use[root.get(id(tensor), id(tensor))] = number
         if operation.type in _SAME_BUFFER:
-            for source, output in zip(operation.inputs, operation.outputs, strict=False):
+            for source, output in zip(operation.inputs, operation.outputs, strict=False):  # a new shape has no output
                 root[id(output)] = root.get(id(source), id(source))
     alive: dict[int, int] = {}
     dying: dict[int, list[int]] = {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from zoo.parallel.shards import own_batch
-from zoo.training.step import RATE, Engine, Observation, StepResult
+from zoo.training.losses import TaskLoss
+from zoo.training.step import RATE, Engine, Observation, StepResult, StepSettings
 
 _ATTEMPTS = 10  # at a batch to be tested, whose workers die one after the other
 
@@ -51,8 +54,15 @@ class ParameterServerEngine(Engine):
     dies its step is taken by another.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        task: TaskLoss,
+        variables: Mapping[str, keras.Variable],
+        settings: StepSettings,
+    ) -> None:
+        super().__init__(model, optimizer, task, variables, settings)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._own = tf.function(lambda iterator: self._row(own_batch(iterator)), autograph=False)
         self._tested_batch = tf.function(self._test_parts, autograph=False, reduce_retracing=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -49,16 +49,12 @@ class Observation:
     gradients: dict[str, tf.Tensor]
 
 
-class Engine:
-    """Compiled training and evaluation steps of one model; the step number is its own int64 variable.
+@dataclass(frozen=True)
+class StepSettings:
+    """How a step is taken.
 
     Args:
-        model: a built Keras model.
-        optimizer: a Keras optimizer, not yet built.
-        task: the loss of every example.
-        variables: name to Keras variable: what is trained.
         strategy: where the model's variables were made.
-        sync_batch_norm: batch norm takes its statistics over all replicas.
         schedule: step to learning rate; None leaves the optimizer's rate alone.
         metrics: Keras metrics of training, updated at every step.
         validation_metrics: their copies for evaluation.
@@ -68,6 +64,31 @@ class Engine:
         averages: moving averages to keep.
         jit_compile: compile each replica's step with XLA.
         steps_per_call: most steps that `train` is asked for.
+        sync_batch_norm: batch norm takes its statistics over all replicas.
+    """
+
+    strategy: tf.distribute.Strategy
+    schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+    metrics: Sequence[keras.metrics.Metric] = ()
+    validation_metrics: Sequence[keras.metrics.Metric] = ()
+    clip_norm: float | None = None
+    multipliers: Mapping[str, float] = field(default_factory=dict)
+    accumulate: int = 1
+    averages: ExponentialMovingAverage | None = None
+    jit_compile: bool = False
+    steps_per_call: int = 1
+    sync_batch_norm: bool = False
+
+
+class Engine:
+    """Compiled training and evaluation steps of one model; the step number is its own int64 variable.
+
+    Args:
+        model: a built Keras model.
+        optimizer: a Keras optimizer, not yet built.
+        task: the loss of every example.
+        variables: name to Keras variable: what is trained.
+        settings: how steps are taken.
     """
 
     def __init__(
@@ -75,36 +96,28 @@ class Engine:
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         task: TaskLoss,
-        variables: Mapping[str, Any],
-        *,
-        strategy: tf.distribute.Strategy,
-        schedule: Callable[[tf.Tensor], tf.Tensor] | None = None,
-        metrics: Sequence[keras.metrics.Metric] = (),
-        validation_metrics: Sequence[keras.metrics.Metric] = (),
-        clip_norm: float | None = None,
-        multipliers: Mapping[str, float] | None = None,
-        accumulate: int = 1,
-        averages: ExponentialMovingAverage | None = None,
-        jit_compile: bool = False,
-        steps_per_call: int = 1,
-        sync_batch_norm: bool = False,
+        variables: Mapping[str, keras.Variable],
+        settings: StepSettings,
     ) -> None:
         self.model, self.optimizer, self.task = model, optimizer, task
         self.names, self.variables = list(variables), list(variables.values())
-        self.strategy, self.schedule, self.averages = strategy, schedule, averages
-        self.metrics, self.validation_metrics = list(metrics), list(validation_metrics)
-        self.clip_norm, self.multipliers, self.accumulate = clip_norm, dict(multipliers or {}), accumulate
-        self.steps_per_call, self.sync_batch_norm = steps_per_call, sync_batch_norm
-        with strategy.scope():
+        self.strategy, self.schedule, self.averages = settings.strategy, settings.schedule, settings.averages
+        self.metrics, self.validation_metrics = list(settings.metrics), list(settings.validation_metrics)
+        self.clip_norm, self.multipliers = settings.clip_norm, settings.multipliers
+        self.accumulate, self.steps_per_call = settings.accumulate, settings.steps_per_call
+        self.sync_batch_norm = settings.sync_batch_norm
+        with self.strategy.scope():
             self.step = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
             optimizer.build(self.variables)
             take_summed_gradients(optimizer)  # `_apply` sums over the replicas
-            if averages is not None:
-                averages.build(variables)
+            if self.averages is not None:
+                self.averages.build(variables)
         replica_step = self._replica_step
-        self._replica = tf.function(replica_step, autograph=False, jit_compile=True) if jit_compile else replica_step
+        self._replica = (
+            tf.function(replica_step, autograph=False, jit_compile=True) if settings.jit_compile else replica_step
+        )
         # Without autograph, as Keras' own fit: converting the source takes longer than tracing it.
         self._given = tf.function(self._row, autograph=False, reduce_retracing=True)
         self._single = tf.function(lambda iterator: self._row(iterator.get_next()), autograph=False)
@@ -303,7 +316,7 @@ class Engine:
     def _apply(self, gradients: Sequence[Any], replicas: int) -> tf.Tensor:
         """Updates the weights; returns the sum or the norm of the gradients."""
         pairs = [
-            (scale_gradient(gradient, self.multipliers.get(name, 1.0)), variable)
+            (scale_gradient(gradient, self.multipliers[name]) if name in self.multipliers else gradient, variable)
             for name, gradient, variable in zip(self.names, gradients, self.variables, strict=True)
             if gradient is not None
         ]
@@ -335,7 +348,8 @@ class Engine:
         if isinstance(outputs, Mapping):
             return outputs, dict(outputs)
         if isinstance(outputs, list | tuple):
-            return outputs, dict(zip(getattr(self.model, "output_names", ()), outputs, strict=False))
+            names = getattr(self.model, "output_names", ())  # a subclass of Keras' Model has none
+            return outputs, dict(zip(names, outputs, strict=True)) if names else {}
         return outputs, {}
 
     def _update(self, metrics: Sequence[keras.metrics.Metric], labels: Any, outputs: Any, weights: Any) -> None:
@@ -354,13 +368,21 @@ class Engine:
 class TowerEngine(Engine):
     """Steps in which each tower takes its part of the batch; arguments besides `towers` as for `Engine`."""
 
-    def __init__(self, *args: Any, towers: Towers, **options: Any) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        task: TaskLoss,
+        variables: Mapping[str, keras.Variable],
+        settings: StepSettings,
+        towers: Towers,
+    ) -> None:
         self.towers = towers
-        if options.get("jit_compile"):
+        if settings.jit_compile:
             raise ValueError("XLA compiles for one device at a time: jit_compile goes with mirrored, not with towers")
-        if options.get("accumulate", 1) > 1 and not towers.synchronous:
+        if settings.accumulate > 1 and not towers.synchronous:
             raise ValueError("asynchronous towers apply what they have: they go with accumulate=1 only")
-        super().__init__(*args, **options)
+        super().__init__(model, optimizer, task, variables, settings)
 
     def _everywhere(self, batch: Any, observe: bool = False) -> tuple[Any, ...]:
         size = batch_size(batch)

@@ -26,7 +26,7 @@ from zoo.training.losses import SOFTMAX, TaskLoss
 from zoo.training.optimizers import make_optimizer
 from zoo.training.settings import RunOptions, check_accumulate, check_finite
 from zoo.training.state import plain
-from zoo.training.step import Engine, TowerEngine
+from zoo.training.step import Engine, StepSettings, TowerEngine
 from zoo.weights.names import name_matches, named_variables, select_names
 
 
@@ -96,13 +96,7 @@ class Trainer:
         seed: int = 0,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        for name, value in (
-            ("accumulate", accumulate),
-            ("steps_per_call", steps_per_call),
-            ("global_batch", global_batch),
-        ):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, received {value}")
+        _check_counts(accumulate=accumulate, steps_per_call=steps_per_call, global_batch=global_batch)
         numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "averages": averages}
         check_finite({**numbers, "label_smoothing": label_smoothing})
         check_finite({"class_weights": class_weights, "aux_losses": aux_losses, "multipliers": multipliers})
@@ -259,17 +253,19 @@ class Trainer:
                 self.optimizer,
                 self.task,
                 variables,
-                strategy=self.strategy,
-                schedule=self.schedule,
-                metrics=self._make_metrics(labels),
-                validation_metrics=self._make_metrics(labels),
-                clip_norm=self.clip_norm,
-                multipliers=by_name(self.multipliers, list(variables)),
-                accumulate=self.accumulate,
-                averages=self.averages,
-                jit_compile=self.jit_compile,
-                steps_per_call=self.steps_per_call,
-                sync_batch_norm=self.sync_batch_norm,
+                StepSettings(
+                    strategy=self.strategy,
+                    schedule=self.schedule,
+                    metrics=self._make_metrics(labels),
+                    validation_metrics=self._make_metrics(labels),
+                    clip_norm=self.clip_norm,
+                    multipliers=by_name(self.multipliers, list(variables)),
+                    accumulate=self.accumulate,
+                    averages=self.averages,
+                    jit_compile=self.jit_compile,
+                    steps_per_call=self.steps_per_call,
+                    sync_batch_norm=self.sync_batch_norm,
+                ),
                 **options,
             )
         return self.engine
@@ -359,6 +355,12 @@ class Trainer:
                 raise ValueError("validation arrays are batched by the trainer: give it global_batch")
             return as_stream(data, batch_size=batch, shuffle=False)(0)
         return as_stream(data)(0)
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, received {value}")
 
 
 def make_engine(place: Strategy, jit_compile: bool = False) -> tuple[type[Engine], dict[str, Any]]:
