@@ -106,58 +106,66 @@ def build_towers(  # noqa: PLR0913 - a user's options
             return regularization()
         return added(_KEYS.REGULARIZATION_LOSSES) if graph else ()
 
-    def tower(share: Share) -> tuple[Any, Any, list[Any], list[Any]]:
-        tape = None if graph else tf.GradientTape(watch_accessed_variables=False)
-        if tape is not None:
-            tape.__enter__()
-            tape.watch([_raw(variable) for variable in train or ()])
-        try:
+    def tower(share: Share) -> tuple[Any, tf.Tensor, list[Any], list[Any]]:
+        def forward() -> tuple[Any, tf.Tensor, tf.Tensor]:
             result = tower_fn(share.batch)
             mean = _mean_loss(result)
             part = mean * tf.cast(share.weight, mean.dtype)
-            own = part if synchronous else mean
-            extra = [tf.cast(p, mean.dtype) for p in (penalties() if share.index == 0 or not synchronous else ())]
-            total = tf.add_n([own, *extra]) if extra else own
-        finally:
-            if tape is not None:
-                tape.__exit__(None, None, None)
-        trained = list(tf.compat.v1.trainable_variables() if train is None else train)
-        raw = [_raw(variable) for variable in trained]
-        if tape is not None:
-            found = tape.gradient(total, raw)
-        else:
-            found = tf.compat.v1.gradients(total, raw, colocate_gradients_with_ops=True)
-        return result, part, found, trained
+            once = share.index == 0 or not synchronous
+            return result, part, _with_penalties(part if synchronous else mean, penalties() if once else ())
+
+        return _differentiate(forward, train, graph)
 
     built = towers.run(tower, batch)
     results, parts, by_tower, (trained, *_) = (list(column) for column in zip(*built, strict=True))
     with towers.on_variables():
-        loss = tf.add_n(parts)
-        extra = [tf.cast(penalty, loss.dtype) for penalty in penalties()]
-        loss = tf.add_n([loss, *extra]) if extra else loss
+        loss = _with_penalties(tf.add_n(parts), penalties())
         sets = [sum_gradients(by_tower)] if synchronous else by_tower
         if all(gradient is None for gradients in sets for gradient in gradients):
             raise ValueError("the loss depends on none of the trained variables; look at tower_fn and train")
         if clip_norm is not None:
             sets = [tf.clip_by_global_norm(gradients, clip_norm)[0] for gradients in sets]
         pairs = [[(g, v) for g, v in zip(gradients, trained, strict=True) if g is not None] for gradients in sets]
-        if not graph:
+        if graph:
+            updates = _updates_of_tower_0(added(_KEYS.UPDATE_OPS), towers.count)
+            # the loss first: a penalty that is fetched with the step must not read what the step has written
+            with tf.control_dependencies([loss, *updates]):
+                first = optimizer.apply_gradients(pairs[0], global_step=global_step)
+                ops = [first, *(optimizer.apply_gradients(chosen) for chosen in pairs[1:])]
+            if averages is not None:
+                with tf.control_dependencies(ops):
+                    ops.append(averages.apply(trained))
+            train_op = tf.group(*ops)
+        else:
             pairs = [[(merge_rows(g), v) for g, v in chosen] for chosen in pairs]
-        updates = _updates_of_tower_0(added(_KEYS.UPDATE_OPS), towers.count) if graph else []
-        ops = []
-        # the loss first: a penalty that is fetched with the step must not read what the step has written
-        with tf.control_dependencies([loss, *updates] if graph else []):
-            for number, chosen in enumerate(pairs):
-                counting = {"global_step": global_step} if graph and number == 0 else {}
-                ops.append(optimizer.apply_gradients(chosen, **counting))
-        if graph and averages is not None:
-            with tf.control_dependencies(ops):
-                ops.append(averages.apply(trained))
-        train_op = tf.group(*ops) if graph else ops[-1]
+            ops = [optimizer.apply_gradients(chosen) for chosen in pairs]
+            train_op = ops[-1]
     step = TowerStep(loss, pairs[0], train_op, [] if synchronous else ops[: len(pairs)], results, trained)
     if log_placement:
         print(step.placement())
     return step
+
+
+def _differentiate(
+    forward: Callable[[], tuple[Any, tf.Tensor, tf.Tensor]], train: Sequence[Any] | None, graph: bool
+) -> tuple[Any, tf.Tensor, list[Any], list[Any]]:
+    """What a tower returned, its part of the loss, the gradients of its total, and the variables they belong to."""
+    if graph:
+        result, part, total = forward()
+        trained = list(tf.compat.v1.trainable_variables() if train is None else train)
+        raw = [_raw(variable) for variable in trained]
+        return result, part, tf.compat.v1.gradients(total, raw, colocate_gradients_with_ops=True), trained
+    trained = list(train or ())
+    raw = [_raw(variable) for variable in trained]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(raw)
+        result, part, total = forward()
+    return result, part, tape.gradient(total, raw), trained
+
+
+def _with_penalties(loss: tf.Tensor, penalties: Sequence[tf.Tensor]) -> tf.Tensor:
+    extra = [tf.cast(penalty, loss.dtype) for penalty in penalties]
+    return tf.add_n([loss, *extra]) if extra else loss
 
 
 def _mean_loss(result: Any) -> tf.Tensor:
