@@ -1,5 +1,6 @@
 """A run: resume at the next step, logs, validation, early stopping, the best model, NaN, signals, changed settings."""
 
+import dataclasses
 import json
 import logging
 import os
@@ -13,12 +14,20 @@ from training.small import make_data, make_model, make_trainer, weights
 
 import zoo
 from zoo.data.stream import array_stream
+from zoo.files import validated
 from zoo.parallel import Towers
-from zoo.training import ConfigChangedError, InterruptedRunError, NonFiniteLossError, Trainer, read_checkpoint
+from zoo.training import (
+    ConfigChangedError,
+    InterruptedRunError,
+    NonFiniteLossError,
+    Trainer,
+    read_checkpoint,
+    write_checkpoint,
+)
 from zoo.training.loop import EarlyStopping
 from zoo.training.losses import softmax_cross_entropy
 from zoo.training.runfolder import MetricsLog
-from zoo.training.state import restore_callbacks
+from zoo.training.state import RunState, restore_callbacks
 from zoo.weights.tf1 import CheckpointNamesError
 
 
@@ -99,6 +108,24 @@ def test_a_changed_configuration_is_shown_and_refused(tmp_path, caplog):
     assert "changed: clip_norm: null -> 1.0" in caplog.text
     with pytest.raises(FileExistsError, match="holds a run at step 25"):
         train(tmp_path, fit={"resume": False})
+
+
+def test_a_checkpoint_of_another_structure_is_refused_by_name(tmp_path):
+    trainer, _ = train(tmp_path, fit={"epochs": 1})
+    path = max(tmp_path.glob("model.ckpt-*"))
+    saved = read_checkpoint(path)
+    for field in dataclasses.fields(RunState):
+        for state in ({**saved.state, field.name: "x"}, {k: v for k, v in saved.state.items() if k != field.name}):
+            with pytest.raises(ValueError, match=rf"ckpt.*cannot be read: {field.name}"):
+                validated(RunState, state, path)
+    write_checkpoint(path, saved.arrays, saved.state | {"monitor": {"best": None}})
+    for other in set(tmp_path.glob("model.ckpt-*")) - {path}:
+        other.unlink()
+    before, kept = weights(trainer.model), {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    with pytest.raises(ValueError, match=rf"{path.name} cannot be read: monitor.best_step: Field required"):
+        train(tmp_path, model=trainer.model)
+    assert all(np.array_equal(a, b) for a, b in zip(before, weights(trainer.model), strict=True))
+    assert kept == {file: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
 
 
 def test_a_complete_run_changes_nothing_whatever_is_accepted(tmp_path, caplog, capsys):

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from zoo.files import validated
 from zoo.parallel.strategies import is_chief, is_multi_worker
 from zoo.training.checkpoints import to_numpy
 from zoo.training.feed import Feed
@@ -30,6 +31,7 @@ from zoo.training.run_warnings import (
 from zoo.training.runfolder import RunFolder
 from zoo.training.settings import RunOptions
 from zoo.training.state import (
+    RunState,
     assign,
     callback_states,
     plain,
@@ -287,6 +289,7 @@ class Loop:
         found = folder.open()
         if found is None:
             return f"new run in {folder.path}{f', {total} steps' if total else ''}" if folder.path else ""
+        validated(RunState, found.state, found.path)
         changes = folder.changes(found)
         assign(variables_of(self.engine), found.arrays, found.path)
         self.restore(found.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import random
@@ -21,6 +22,54 @@ from zoo.weights.names import named_variables
 _log = logging.getLogger("zoo")
 _AUTO_NUMBER = re.compile(r"_\d+(?=/|$)")
 _PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclasses.dataclass
+class _Stop:
+    best: float | None
+    best_step: int | None
+    worse: int
+
+
+@dataclasses.dataclass
+class _Sums:
+    task: float
+    regularization: float
+    steps: int
+
+
+@dataclasses.dataclass
+class _Last:
+    log: int
+    validation: int
+    save: int
+    epoch_end: int
+
+
+@dataclasses.dataclass
+class _Random:
+    python: tuple[int, list[int], float | None]
+    numpy: tuple[str, list[int], int, int, float]
+    tensorflow: list[int] | None
+
+
+@dataclasses.dataclass
+class RunState:
+    """What a run needs of its checkpoint beside the variables: the file is compared with it before anything changes."""
+
+    time: float
+    step: int
+    epoch: int
+    batch: int
+    rate: float
+    training_seconds: float
+    results: dict[str, float]
+    monitor: _Stop
+    last: _Last
+    line_sums: _Sums
+    epoch_sums: _Sums
+    random: _Random
+    callbacks: list[dict[str, Any]]
 
 
 _REMEDY = "go on with the model, optimizer and averages that the run was started with, or take another folder"
