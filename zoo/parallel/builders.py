@@ -23,18 +23,8 @@ class CallingTowers(Towers):
         """Runs each part of a batch on its tower, and joins what comes out.
 
         The backward pass runs on the towers too, and adds up their gradients of the weights. It has no derivative:
-        tapes do not see what the towers' threads do.
-
-        Args:
-            model: The model.
-            inputs: Structure of tensors [n, ...]; fewer examples than towers, as far as known, run on one device.
-            training: As for the model.
-
-        Returns:
-            The model's outputs, [n, ...].
-
-        Raises:
-            NotImplementedError: A second derivative is taken, one in forward mode, or the first one twice.
+        tapes do not see what the towers' threads do, and NotImplementedError says so of a second derivative, one in
+        forward mode, or the first one twice. Fewer examples than towers, as far as known, run on one device.
         """
         flat = [tf.convert_to_tensor(part) for part in tf.nest.flatten(inputs)]
         if flat[0].shape[0] is not None and flat[0].shape[0] < self.count:

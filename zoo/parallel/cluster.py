@@ -27,17 +27,11 @@ class ClusterConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """This process's place in a cluster.
+    """This process's place in a cluster."""
 
-    Args:
-        kind: ``chief``, ``worker`` or ``ps``.
-        index: Which of its kind.
-        cluster: Kind to addresses ``host:port``.
-    """
-
-    kind: str
+    kind: str  # chief, worker or ps
     index: int
-    cluster: Mapping[str, list[str]]
+    cluster: Mapping[str, list[str]]  # kind to addresses host:port
 
     @property
     def name(self) -> str:
@@ -76,18 +70,7 @@ class _Config:
 
 
 def read_task(strategy: str, environment: Mapping[str, str] = os.environ) -> Task:
-    """Reads TF_CONFIG.
-
-    Args:
-        strategy: ``multiworker`` or ``ps``: which kinds of tasks there must be.
-        environment: Where TF_CONFIG is.
-
-    Returns:
-        This process's task.
-
-    Raises:
-        ClusterConfigError: It is missing or broken; the message says which field.
-    """
+    """Reads this process's task from TF_CONFIG; ClusterConfigError where that describes no cluster of `strategy`."""
     text, example = environment.get("TF_CONFIG", ""), _EXAMPLES[strategy]
     if not text:
         raise ClusterConfigError(
@@ -154,9 +137,6 @@ def meet(task: Task, timeout: float) -> None:
     """Waits until all tasks are there: TensorFlow would wait for ever, and without a word.
 
     Until then this task listens on its own port, so that the others see it.
-
-    Raises:
-        TimeoutError: Tasks that did not come.
     """
     with socket.socket() as here:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -166,18 +146,9 @@ def meet(task: Task, timeout: float) -> None:
 
 
 def watch(strategy: str, timeout: float) -> Watchdog:
-    """Checks this process's place in the cluster and begins to watch those it depends on.
+    """Checks this process's place in the cluster and watches those it depends on: all others, or the chief its servers.
 
-    Args:
-        strategy: ``multiworker``: all others; ``ps`` (in the chief): the parameter servers.
-        timeout: Seconds after which a task counts as gone.
-
-    Returns:
-        The watchdog, running.
-
-    Raises:
-        ClusterConfigError: See `read_task` and `check_port`.
-        TimeoutError: Tasks that did not come.
+    One that does not answer for `timeout` seconds is gone.
     """
     task = read_task(strategy)
     check_port(task)
@@ -189,13 +160,9 @@ def watch(strategy: str, timeout: float) -> Watchdog:
 
 
 def serve(timeout: float) -> bool:
-    """Runs TensorFlow's server for as long as the chief is there, in a worker or parameter server of a ``ps`` job.
+    """Runs TensorFlow's server in a worker or parameter server of a ``ps`` job, until the chief has been gone so long.
 
-    Args:
-        timeout: Seconds after which the chief counts as gone.
-
-    Returns:
-        False in the chief, at once.
+    Returns False in the chief, at once.
     """
     import tensorflow as tf
 
@@ -218,11 +185,7 @@ def serve(timeout: float) -> bool:
 
 
 def multi_worker(reduction: str = "auto") -> Any:
-    """Makes TensorFlow's strategy of workers that take each step together.
-
-    Args:
-        reduction: ``auto``, or ``nccl`` among GPUs.
-    """
+    """Makes TensorFlow's strategy of workers that take each step together; `reduction` is auto, or nccl among GPUs."""
     import tensorflow as tf
 
     if reduction not in ("auto", "nccl"):

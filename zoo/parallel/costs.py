@@ -20,15 +20,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Link:
-    """A ring's links.
+    """A ring's links."""
 
-    Args:
-        bandwidth: Bytes a second.
-        latency: Seconds a message.
-    """
-
-    bandwidth: float
-    latency: float = 0.0
+    bandwidth: float  # bytes a second
+    latency: float = 0.0  # seconds a message
 
     def all_reduce(self, size: float, count: int) -> float:
         """Returns the seconds in which `count` members add up `size` bytes each: 0 for one member."""
@@ -37,23 +32,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Cost:
-    """What decides a network's step on one kind of cluster.
+    """What decides a network's step on one kind of cluster."""
 
-    Args:
-        example: Seconds in which a device computes one example, forward and backward.
-        gradients: Bytes of all gradients.
-        network: Links between machines.
-        inside: Links between the devices of a machine.
-        per_machine: Devices a machine.
-        hidden: Share of the computation behind which messages hide, 0 to below 1.
-    """
-
-    example: float
-    gradients: float
-    network: Link
-    inside: Link
+    example: float  # seconds in which a device computes one example, forward and backward
+    gradients: float  # bytes of all gradients
+    network: Link  # between machines
+    inside: Link  # between the devices of a machine
     per_machine: int = 8
-    hidden: float = 0.0
+    hidden: float = 0.0  # share of the computation behind which messages hide, 0 to below 1
 
     def messages(self, devices: int) -> float:
         """Returns the seconds of communication in a step."""
@@ -61,15 +47,7 @@ class Cost:
         return inner + self.network.all_reduce(self.gradients, max(1, -(-devices // self.per_machine)))
 
     def step(self, devices: int, batch: int) -> float:
-        """Returns the seconds of a step.
-
-        Args:
-            devices: How many, at least 1.
-            batch: Examples a device.
-
-        Raises:
-            ValueError: Numbers below 1.
-        """
+        """Returns the seconds of a step with `batch` examples a device."""
         if devices < 1 or batch < 1:
             raise ValueError(f"devices and batch count from 1; got {devices} and {batch}")
         compute = self.example * batch
@@ -85,18 +63,9 @@ class Cost:
 
 
 def fit_link(sizes: Sequence[float], counts: Sequence[int], seconds: Sequence[float]) -> Link:
-    """Fits bandwidth and latency to measured all-reduces, by least squares on the relative errors.
+    """Fits bandwidth and latency to all-reduces of so many bytes among so many members, by their relative errors.
 
-    Args:
-        sizes: Bytes of each.
-        counts: Members of each, at least 2.
-        seconds: What each took.
-
-    Returns:
-        The link; latency 0 where the measurements ask for a negative one.
-
-    Raises:
-        ValueError: Fewer than two measurements, or ones that do not grow with the size.
+    Latency is 0 where the measurements ask for a negative one.
     """
     if len(sizes) < 2 or min(counts) < 2:
         raise ValueError(f"a link is fitted to at least two all-reduces of two members, got {len(sizes)}")
@@ -113,14 +82,7 @@ def fit_link(sizes: Sequence[float], counts: Sequence[int], seconds: Sequence[fl
 def fit_network(cost: Cost, devices: int, batch: int, speed: float) -> Cost:
     """Sets the bandwidth (between machines if there are several, else inside) so that a measured speed comes out.
 
-    Args:
-        cost: All else.
-        devices: Of the measurement.
-        batch: Examples a device.
-        speed: Examples a second that were measured.
-
-    Raises:
-        ValueError: A speed above that of perfect scaling.
+    `speed` is in examples a second, of so many devices with `batch` examples each.
     """
     free = replace(cost, network=Link(np.inf), inside=cost.inside if devices > cost.per_machine else Link(np.inf))
     left = devices * batch / speed - free.step(devices, batch)

@@ -48,18 +48,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class Launch:
-    """A cluster on this machine.
+    """A cluster on this machine, whose tasks all run `command`; ``zoo`` as its first word means this very program.
 
-    Args:
-        command: What every task runs; ``zoo`` as its first word means this very program.
-        workers: Number of workers, at least 1.
-        servers: Number of parameter servers; with any there is a chief too, and workers that die are started again,
-            unless they refused their input (exit status 2).
-        logs: Folder for one log a task.
-        restarts: How often a worker of a parameter-server job is started again.
-
-    Raises:
-        ValueError: No command, a ``zoo train`` whose strategy is not that of the cluster, or numbers out of range.
+    With parameter servers there is a chief too, and a worker that dies is started again, so many times, unless it
+    refused its input (exit status 2). Each task has a log in the folder `logs`.
     """
 
     def __init__(
@@ -81,10 +73,9 @@ class Launch:
         self._signal_at = 0.0
 
     def run(self) -> int:
-        """Starts all tasks and waits for the job's end.
+        """Starts all tasks, waits for the job's end, and returns the exit status.
 
-        Returns:
-            The exit status: of the chief, or of the first task that failed. A task ended by signal n counts as 128 + n.
+        It is that of the chief, or of the first task that failed. A task ended by signal n counts as 128 + n.
         """
         self.logs.mkdir(parents=True, exist_ok=True)
         with self._signals():

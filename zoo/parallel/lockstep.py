@@ -25,14 +25,10 @@ class _Abandoned(Exception):  # noqa: N818 - never leaves this module
 
 
 class Lockstep:
-    """One run of the towers.
+    """One run of the towers; `batch_norm` as for `Towers`.
 
-    Args:
-        count: Number of towers.
-        batch_norm: How moving statistics move: by the "first" tower's batch, by the "mean" over towers, or by the
-            statistics of the whole batch, which then also normalise ("sync").
-        weights: Each tower's share of the batch, scalars that sum to 1.
-        present: For each tower 1, or 0 when it stands in for an empty share; None when none does.
+    `weights` are the towers' shares of the batch, scalars that sum to 1; `present` is for each tower 1, or 0 when it
+    stands in for an empty share, and None when none does.
     """
 
     def __init__(

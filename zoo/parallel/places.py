@@ -101,16 +101,7 @@ def _spec(name: str) -> tf.DeviceSpec:
 
 
 def variable_device(where: Where, devices: Sequence[str]) -> Callable[[Any], str]:
-    """Returns the function that says on which device the next variable goes.
-
-    Args:
-        where: ``cpu``, ``first`` (the first of `devices`), a device's name, several names (parameter servers, in turn),
-            or a device function such as `tf.compat.v1.train.replica_device_setter` returns.
-        devices: The towers' devices.
-
-    Raises:
-        ValueError: Nowhere to put them.
-    """
+    """Returns the function that says on which device the next variable goes; `where` as for `Towers`."""
     if callable(where):
         return where
     if isinstance(where, str):

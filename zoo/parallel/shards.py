@@ -10,18 +10,11 @@ from zoo.parallel.strategies import is_multi_worker, worker_count
 
 
 def distributed(strategy: Any, dataset: tf.data.Dataset) -> Any:
-    """Spreads a data set of global batches over a strategy's devices.
+    """Spreads a data set of global batches over a strategy's devices; returns what `iter` takes.
 
     Several workers read the same batches, and each keeps its own rows: the first n % k of k replicas get n // k + 1 of
     n rows, the others n // k. So the numbers are those of one device, and no example is lost or seen twice. A chief
     with parameter servers keeps the data set, and sends whole batches to its workers.
-
-    Args:
-        strategy: Of `tf.distribute`.
-        dataset: Global batches.
-
-    Returns:
-        What `iter` takes.
     """
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return dataset
@@ -45,12 +38,7 @@ def distributed(strategy: Any, dataset: tf.data.Dataset) -> Any:
 
 
 def check_workers(strategy: Any, workers: int) -> None:
-    """Raises ValueError for data that is laid out for workers behind parameter servers which are not there.
-
-    Args:
-        strategy: The strategy.
-        workers: Of the data; 1 for data that any strategy takes.
-    """
+    """Raises ValueError for data laid out for workers behind parameter servers that are not there; 1 fits all."""
     if workers == 1:
         return
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -66,18 +54,10 @@ def check_workers(strategy: Any, workers: int) -> None:
 
 
 def own_batches(strategy: Any, dataset: tf.data.Dataset, workers: int) -> Any:
-    """Gives each worker behind parameter servers the batches of its own: of every `workers` batches, one.
+    """Gives each worker behind parameter servers the batches of its own: number n is worker ``n % workers``'s.
 
     The data set is sent to the workers, and each reads it at its own pace; one that is started again starts at its
-    beginning. It should have no end.
-
-    Args:
-        strategy: A `ParameterServerStrategy`.
-        dataset: Batches; number n is worker ``n % workers``'s.
-        workers: The number of workers.
-
-    Returns:
-        An argument for `ClusterCoordinator.schedule`; there `own_batch` reads it.
+    beginning. It should have no end. Returns an argument for `ClusterCoordinator.schedule`; there `own_batch` reads it.
     """
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     return iter(coordinator.create_per_worker_dataset(dataset.batch(workers, drop_remainder=True)))
@@ -90,13 +70,7 @@ def own_batch(iterator: Any) -> Any:
 
 
 def rows_of(batch: Any, count: int, index: Any) -> Any:
-    """Returns one replica's rows of a batch; none where there are fewer rows than replicas before it.
-
-    Args:
-        batch: Structure of tensors [n, ...].
-        count: Number of replicas.
-        index: Which one, from 0.
-    """
+    """Returns the rows of a batch of replica `index` of `count`; none where there are fewer rows than that."""
     total = tf.shape(tf.nest.flatten(batch)[0])[0]
     start = index * (total // count) + tf.minimum(index, total % count)
     size = total // count + tf.cast(index < total % count, tf.int32)

@@ -127,11 +127,7 @@ def is_chief() -> bool:
 
 
 def optimizer_here(optimizer: Any) -> Any:
-    """Returns a Keras optimizer that can be used under the current strategy.
-
-    Args:
-        optimizer: The optimizer; one made outside the strategy's scope, and not yet used, is made again.
-    """
+    """Returns a Keras optimizer for the current strategy: one made outside its scope and not yet used is made again."""
     made_here = tf.distribute.get_strategy().extended.variable_created_in_scope
     if optimizer.built or made_here(optimizer.iterations.value):
         return optimizer
@@ -144,13 +140,7 @@ def optimizer_here(optimizer: Any) -> Any:
 
 
 def check_batch(strategy: Strategy, batch: int | None, examples: int | None) -> None:
-    """Raises ValueError for a global batch that leaves a device of the step without an example.
-
-    Args:
-        strategy: The strategy.
-        batch: Examples a step over all devices; None when not known.
-        examples: Examples an epoch; None when not known.
-    """
+    """Raises ValueError for a global batch that leaves a device without an example; `examples` are an epoch's."""
     count = replica_count(strategy)
     if batch is None or count == 1:
         return

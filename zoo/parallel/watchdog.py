@@ -21,15 +21,7 @@ def reachable(address: str, seconds: float = 2.0) -> bool:
 
 
 def wait_for(peers: Mapping[str, str], seconds: float) -> None:
-    """Waits until every task of the cluster listens.
-
-    Args:
-        peers: Task's name to its address.
-        seconds: The longest wait.
-
-    Raises:
-        TimeoutError: Some did not come; names them with their addresses.
-    """
+    """Waits until every task, name to address, listens; TimeoutError names those that do not come."""
     end = time.monotonic() + seconds
     missing = dict(peers)
     while missing:
@@ -42,14 +34,10 @@ def wait_for(peers: Mapping[str, str], seconds: float) -> None:
 
 
 class Watchdog:
-    """Looks after the other tasks of a cluster by connecting to their ports.
+    """Looks after the tasks of a cluster without which this one, `me`, cannot go on, by connecting to their ports.
 
-    Args:
-        me: This task's name, for the message.
-        peers: Name to address of the tasks without which this one cannot go on.
-        timeout: Seconds without an answer after which a task counts as gone.
-        status: Exit status then; 1 for a task that never came.
-        leave: Ends the process; for tests.
+    One that does not answer for `timeout` seconds is gone: the process ends with `status`, with 1 for one that never
+    came. `leave` ends it.
     """
 
     def __init__(

@@ -36,11 +36,7 @@ class ExponentialMovingAverage:
         self._strategy = tf.distribute.get_strategy()
 
     def build(self, variables: Mapping[str, Any]) -> None:
-        """Makes the shadows; call it under the strategy's scope.
-
-        Args:
-            variables: name to variable, those to average.
-        """
+        """Makes the shadows of these variables, by name; call it under the strategy's scope."""
         if self.shadows:
             return
         self._strategy = tf.distribute.get_strategy()
@@ -65,11 +61,7 @@ class ExponentialMovingAverage:
         return tf.minimum(self.decay, (1.0 + number) / (10.0 + number))
 
     def update(self, step: Any) -> None:
-        """Moves every shadow towards its variable; outside the replicas.
-
-        Args:
-            step: updates of the weights so far, for `num_updates`.
-        """
+        """Moves every shadow towards its variable, after `step` updates of the weights; outside the replicas."""
         rate = 1.0 - self.decay_at(step)
 
         def move(shadow: Any, value: Any, rate: Any) -> Any:

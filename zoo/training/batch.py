@@ -43,15 +43,9 @@ def named(structure: Any) -> dict[str, Any]:
 
 
 def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> None:
-    """Looks at data in memory before the first step; other data is left alone, for it may take hours to read.
+    """Looks for NaN, Inf and wrong labels in arrays before the first step; other data may take hours to read.
 
-    Args:
-        data: what a trainer was given; only an array or a tuple of (inputs, labels[, weights]) is looked at.
-        what: what to call it in messages.
-        logits: shape of the outputs when the loss takes class numbers, else None.
-
-    Raises:
-        ValueError: NaN or Inf, labels that are no whole numbers, or labels outside 0..classes - 1.
+    `what` is what to call it; `logits` the shape of the outputs where the loss takes class numbers, else None.
     """
     if not isinstance(data, tuple | list | np.ndarray | tf.Tensor):
         return
@@ -69,14 +63,9 @@ def check_arrays(data: Any, what: str, logits: tf.TensorShape | None = None) -> 
 
 
 def check_carried_state(model: Any, place: Any, batch: int | None, workers: int, accumulate: int = 1) -> None:
-    """Raises ValueError for batches that do not fit the state that a model carries from one to the next.
+    """Raises ValueError for global batches that do not fit the state that a model carries from one to the next.
 
-    Args:
-        model: a built model; one that carries no state takes any batch.
-        place: the strategy, or towers.
-        batch: examples in a global batch; None when not known.
-        workers: of the data, see `zoo.data.stream.Stream`.
-        accumulate: parts of a batch.
+    A model that carries none takes any. `workers` is that of the data's `zoo.data.stream.Stream`.
     """
     names = getattr(model, "variable_names", ())
     rows = {int(model.variable(name).shape[0]) for name in names if "carried_state/train/" in name}

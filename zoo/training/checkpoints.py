@@ -97,19 +97,12 @@ def _storable(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Entry:
-    """A checkpoint in the folder, from its metadata alone.
-
-    Args:
-        path: the file.
-        step: its step.
-        time: when it was saved, in seconds since 1970.
-        metric: the monitored value measured at its step; None when it was not validated there.
-    """
+    """A checkpoint in the folder, from its metadata alone."""
 
     path: Path
     step: int
-    time: float
-    metric: float | None
+    time: float  # when it was saved, in seconds since 1970
+    metric: float | None  # the monitored value at its step; None when it was not validated there
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,9 @@ from zoo.training.batch import unpack
 
 
 class Feed:
-    """An iterator of a strategy's batches that can be opened at any position.
+    """An iterator of a strategy's batches that can be opened at any position; `data` and settings as for `Trainer`.
 
-    Args:
-        data: a zoo stream, a function of the epoch, a `tf.data.Dataset` of batches, or arrays.
-        strategy: distributes each batch over its replicas.
-        global_batch: examples in a batch over all replicas; needed for arrays, checked for the rest where it is known.
-        seed: seed of the order of arrays.
-        steps_per_epoch: batches that count as an epoch; needed for data without end.
-
-    Raises:
-        ValueError: no batches, a batch size or epoch that the data contradicts, or data for other workers.
+    Raises ValueError for no batches, a batch size or epoch that the data contradicts, or data for other workers.
     """
 
     def __init__(
@@ -81,11 +73,7 @@ class Feed:
             self.end_epoch()
 
     def end_epoch(self) -> None:
-        """Goes to the next epoch's start.
-
-        Raises:
-            ValueError: the epoch had no batch.
-        """
+        """Goes to the next epoch's start; raises ValueError where this one had no batch."""
         if self.batch == 0:
             raise ValueError(f"epoch {self.epoch} of the training data has no batches")
         self.epoch, self.batch = self.epoch + 1, 0
@@ -93,15 +81,9 @@ class Feed:
             self._iterator = None
 
     def describe(self, epoch: int, batch: int, losses: np.ndarray) -> str:
-        """Words which examples of a batch have a loss that is not finite.
+        """Words which examples of a batch have a loss [global batch] that is not finite.
 
-        Args:
-            epoch: the batch's epoch.
-            batch: its number in the epoch.
-            losses: loss of every example, [global batch].
-
-        Returns:
-            For instance ``examples 3, 9 of 32 (numbers 812, 40 of the arrays; labels 1, 7; inputs hold NaN or Inf)``.
+        As ``examples 3, 9 of 32 (numbers 812, 40 of the arrays; labels 1, 7; their inputs hold NaN or Inf)``.
         """
         bad = np.flatnonzero(~np.isfinite(losses))
         return self._word(epoch, batch, bad, len(losses)) if len(bad) else "no example stands out"

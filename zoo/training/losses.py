@@ -98,20 +98,11 @@ class TaskLoss:
     def __call__(
         self, labels: Any, outputs: Any, weights: tf.Tensor | None, extra: Mapping[str, Any] | None = None
     ) -> tf.Tensor:
-        """Returns the loss of every example.
+        """Returns the loss of every example, float [batch], times its sample weight if there are any.
 
-        Args:
-            labels: as in the batch.
-            outputs: what the model returned.
-            weights: sample weights [batch], or None.
-            extra: in training, end points or named outputs for the auxiliary losses; None in validation, where
-                auxiliary losses and class weights are left out.
-
-        Returns:
-            float [batch].
-
-        Raises:
-            ValueError: an output is not there, or a class has no weight.
+        `extra` are the end points or named outputs for auxiliary losses in training; None in validation, where
+        auxiliary losses and class weights are left out. Raises ValueError for an output that is not there, or a class
+        without a weight.
         """
         if self._by_output is not None:
             missing = self._by_output.keys() - outputs.keys()

@@ -91,13 +91,9 @@ def estimate_inference(model: keras.Model, inputs: Any) -> int:
 
 
 def peak_bytes(graph: Any) -> int:
-    """Returns the most bytes of tensors alive at one moment when a graph's ops run in order.
+    """Returns the most bytes of tensors, variables left out, alive at one moment when a graph's ops run in order.
 
-    Args:
-        graph: a `tf.Graph` whose shapes are known; unknown sizes count as 1.
-
-    Returns:
-        Bytes, variables left out.
+    Unknown sizes count as 1.
     """
     operations = graph.get_operations()
     last_use: dict[int, int] = {}

@@ -121,17 +121,7 @@ def take_summed_gradients(optimizer: keras.optimizers.Optimizer) -> None:
 def apply_clipped(
     optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any], limit: tf.Tensor
 ) -> tf.Tensor:
-    """Updates with gradients whose global norm is at most `limit`.
-
-    Args:
-        optimizer: built; plain gradient descent takes the factor into its rate.
-        gradients: tensors or `tf.IndexedSlices`, one a variable.
-        variables: Keras variables.
-        limit: float32 scalar.
-
-    Returns:
-        The norm before clipping.
-    """
+    """Updates with gradients whose global norm is at most `limit`, a scalar; returns the norm before clipping."""
     if isinstance(optimizer, SGD) and optimizer.scalable:
         norm = tf.linalg.global_norm(gradients)
         with optimizer.scaled(limit / tf.maximum(norm, limit) + (norm - norm)):  # NaN where the norm is not finite
@@ -146,9 +136,6 @@ def gradient_sum(gradients: Sequence[Any]) -> tf.Tensor:
     """Returns the sum of all elements of all gradients: a float32 scalar that is finite when they are.
 
     A norm would say the same but for squares that overflow from 1e19 on, which Adam and its like can live with.
-
-    Args:
-        gradients: tensors or `tf.IndexedSlices`.
     """
     parts = [gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
     return tf.add_n([tf.cast(tf.reduce_sum(part), tf.float32) for part in parts])

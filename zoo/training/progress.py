@@ -29,17 +29,9 @@ class _Bar(RichProgress):
 
 
 class Progress:
-    """Shows a run's progress.
+    """Shows a run's progress from step `first` to `total`, if that is known, on standard error.
 
-    Args:
-        first: the step it starts at.
-        total: the step it ends at; None when not known.
-        show: ``auto`` (bar on a terminal, else lines), ``bar``, ``lines`` or ``none``.
-        seconds: between two lines.
-        console: where; standard error by default.
-
-    Raises:
-        ValueError: another `show`.
+    `show` is ``auto`` (a bar on a terminal, else lines), ``bar``, ``lines`` (one in so many seconds) or ``none``.
     """
 
     def __init__(
@@ -81,12 +73,7 @@ class Progress:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, step: int, values: Mapping[str, Any] | None = None) -> None:
-        """Notes a step; now and then the user sees it.
-
-        Args:
-            step: steps done.
-            values: newest results by name.
-        """
+        """Notes the steps done, and newest results by name; now and then the user sees it."""
         if values:
             self._values = values
         if self._bar is not None and self._task is not None:

@@ -42,14 +42,7 @@ class MetricsLog:
             file.write(json.dumps(clean, ensure_ascii=False) + "\n")
 
     def cut(self, step: int) -> list[dict[str, Any]]:
-        """Drops what was logged after a step, and a line that a killed process left half-written.
-
-        Args:
-            step: the checkpoint's step.
-
-        Returns:
-            The lines that stay.
-        """
+        """Drops what was logged after a step, and a line that was left half-written; returns the lines that stay."""
         lines = [line for line in self.read() if line.get("step", 0) <= step]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         if self.path.exists() and self.path.read_text(encoding="utf-8", errors="replace") != text:

@@ -15,14 +15,7 @@ from zoo.training.progress import SHOWN
 
 
 def check_finite(settings: Mapping[str, Any]) -> None:
-    """Refuses NaN and infinite settings.
-
-    Args:
-        settings: name to number, or to a mapping of numbers; anything else is left alone.
-
-    Raises:
-        ValueError: a number that is not finite.
-    """
+    """Raises ValueError for a setting, or a number in a mapping of them, that is NaN or infinite."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             check_finite({f"{name}[{key!r}]": number for key, number in value.items()})
@@ -31,16 +24,7 @@ def check_finite(settings: Mapping[str, Any]) -> None:
 
 
 def check_accumulate(accumulate: int, batch: int | None, replicas: int = 1) -> None:
-    """Refuses more parts than a device's share of the batch has examples.
-
-    Args:
-        accumulate: parts of a batch.
-        batch: examples in a batch over all replicas; None when not known.
-        replicas: replicas that share a batch.
-
-    Raises:
-        ValueError: a part would be empty.
-    """
+    """Raises ValueError where a replica's share of the global batch, if known, has fewer examples than parts."""
     if batch is not None and accumulate > max(1, batch // replicas):
         shared = f" shared by {replicas} replicas" if replicas > 1 else ""
         raise ValueError(

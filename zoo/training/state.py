@@ -102,12 +102,8 @@ class ConfigChangedError(ValueError):
 def variables_of(engine: Engine) -> dict[str, Any]:
     """Maps a checkpoint's names to the variables that a run needs to go on exactly.
 
-    Args:
-        engine: the compiled steps with their model, optimizer, averages and metrics.
-
-    Returns:
-        Name to variable: ``model/``, ``model_state/`` (random seeds of layers), ``optimizer/``, ``averages/``,
-        ``metrics/`` and ``step``. Listed anew at every save, so a variable made later is saved as well.
+    They begin with ``model/``, ``model_state/`` (random seeds of layers), ``optimizer/``, ``averages/``, ``metrics/``,
+    or are ``step``. Listed anew at every save, so a variable made later is saved as well.
     """
     model = engine.model
     own_names = hasattr(model, "variable_names")
@@ -130,16 +126,9 @@ def variables_of(engine: Engine) -> dict[str, Any]:
 
 
 def assign(variables: Mapping[str, Any], arrays: Mapping[str, np.ndarray], where: Any, *, only: str = "") -> None:
-    """Puts a checkpoint's arrays into variables; all or nothing.
+    """Puts the arrays of the checkpoint at `where` into variables, those of a prefix only; all or nothing.
 
-    Args:
-        variables: name to variable, from `variables_of`.
-        arrays: name to array, from a checkpoint.
-        where: the checkpoint's path, for messages.
-        only: take names with this prefix only.
-
-    Raises:
-        CheckpointNamesError: names or shapes differ.
+    Raises CheckpointNamesError where names or shapes differ.
     """
     wanted = {name: variable for name, variable in variables.items() if name.startswith(only)}
     stored = {name: array for name, array in arrays.items() if name.startswith(only)}
@@ -207,15 +196,7 @@ def restore_callbacks(callbacks: Iterable[keras.callbacks.Callback], states: Seq
 
 
 def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Lists the settings in which two configurations differ.
-
-    Args:
-        old: the run's, from its checkpoint.
-        new: the one asked for.
-
-    Returns:
-        Lines such as ``optimizer.momentum: 0.9 -> 0.8``.
-    """
+    """Lists the settings in which a run and what is asked for differ, as ``optimizer.momentum: 0.9 -> 0.8``."""
     before, after = _flat(old), _flat(new)
     before.pop("replicas", None)  # in checkpoints of before: a run may go on with other devices
     missing = "(not set)"

@@ -22,73 +22,44 @@ TASK, REGULARIZATION, GRADIENT, RATE = 0, 1, 2, 3  # columns of StepResult.losse
 
 @dataclass
 class StepResult:
-    """What a call of the compiled step gives back, as tensors that may still be under way.
+    """What a call of the compiled step gives back, as tensors that may still be under way."""
 
-    Args:
-        losses: float32 [steps, 4]: task loss, regularization loss, sum of all gradients or norm to be clipped (finite
-            when they are; 0 under loss scaling), learning rate. Fewer rows than asked for: the last is not finite.
-        examples: float32 [global batch]: the loss of every example of the last step.
-    """
-
+    # float32 [steps, 4]: task loss, regularization loss, sum of all gradients or norm to be clipped (finite when they
+    # are; 0 under loss scaling), learning rate. Fewer rows than asked for: the last is not finite.
     losses: tf.Tensor
-    examples: tf.Tensor
+    examples: tf.Tensor  # float32 [global batch]: the loss of every example of the last step
 
 
 @dataclass
 class Observation:
-    """One step seen from inside, for summaries: name to tensor, of the first replica.
-
-    Args:
-        inputs: the batch's inputs by name.
-        activations: outputs and end points.
-        gradients: gradients by variable name, as applied (before clipping).
-    """
+    """One step seen from inside, for summaries: name to tensor, of the first replica."""
 
     inputs: dict[str, tf.Tensor]
-    activations: dict[str, tf.Tensor]
-    gradients: dict[str, tf.Tensor]
+    activations: dict[str, tf.Tensor]  # outputs and end points
+    gradients: dict[str, tf.Tensor]  # by variable, as applied (before clipping)
 
 
 @dataclass(frozen=True)
 class StepSettings:
-    """How a step is taken.
+    """How a step is taken; what `zoo.training.Trainer` takes too is said there."""
 
-    Args:
-        strategy: where the model's variables were made.
-        schedule: step to learning rate; None leaves the optimizer's rate alone.
-        metrics: Keras metrics of training, updated at every step.
-        validation_metrics: their copies for evaluation.
-        clip_norm: largest global norm of the gradients (after averaging over replicas and multipliers).
-        multipliers: name to factor of that variable's gradient.
-        accumulate: parts into which each batch is split one after the other, to save memory.
-        averages: moving averages to keep.
-        jit_compile: compile each replica's step with XLA.
-        steps_per_call: most steps that `train` is asked for.
-        sync_batch_norm: batch norm takes its statistics over all replicas.
-    """
-
-    strategy: tf.distribute.Strategy
-    schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+    strategy: tf.distribute.Strategy  # where the model's variables were made
+    schedule: Callable[[tf.Tensor], tf.Tensor] | None = None  # None leaves the optimizer's rate alone
     metrics: Sequence[keras.metrics.Metric] = ()
-    validation_metrics: Sequence[keras.metrics.Metric] = ()
-    clip_norm: float | None = None
-    multipliers: Mapping[str, float] = field(default_factory=dict)
+    validation_metrics: Sequence[keras.metrics.Metric] = ()  # their copies for evaluation
+    clip_norm: float | None = None  # of the gradients after averaging over replicas, and after multipliers
+    multipliers: Mapping[str, float] = field(default_factory=dict)  # by a variable's name
     accumulate: int = 1
     averages: ExponentialMovingAverage | None = None
     jit_compile: bool = False
-    steps_per_call: int = 1
+    steps_per_call: int = 1  # most steps that `train` is asked for
     sync_batch_norm: bool = False
 
 
 class Engine:
-    """Compiled training and evaluation steps of one model; the step number is its own int64 variable.
+    """Compiled training and evaluation steps of a built model; the step number is its own int64 variable.
 
-    Args:
-        model: a built Keras model.
-        optimizer: a Keras optimizer, not yet built.
-        task: the loss of every example.
-        variables: name to Keras variable: what is trained.
-        settings: how steps are taken.
+    `optimizer` is not yet built; `variables` are what is trained, by name.
     """
 
     def __init__(
@@ -128,14 +99,9 @@ class Engine:
     # Calls from the loop.
 
     def train(self, iterator: Any, steps: int) -> StepResult:
-        """Runs training steps on the iterator's next batches.
+        """Runs up to `steps_per_call` steps in one call, on the iterator's next (inputs, labels[, weights]) batches.
 
-        Args:
-            iterator: of (inputs, labels[, weights]) batches, distributed by the strategy.
-            steps: how many, at most `steps_per_call`; they run in one call.
-
-        Returns:
-            Losses of the steps done; they end at the first that is not finite.
+        The iterator is one that the strategy distributes. The steps end at the first that is not finite.
         """
         if self.steps_per_call == 1:
             return StepResult(*self._single(iterator))
@@ -152,14 +118,7 @@ class Engine:
         return StepResult(losses[tf.newaxis], examples), Observation(*seen)
 
     def evaluate(self, iterator: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Updates the validation metrics with the iterator's next batch.
-
-        Args:
-            iterator: of (inputs, labels[, weights]) batches, distributed by the strategy.
-
-        Returns:
-            Summed task loss and number of examples: float32 scalars.
-        """
+        """Updates the validation metrics with the next batch; its summed task loss and examples, float32 scalars."""
         return self._tested(iterator)
 
     def plain_step(self) -> Callable[[Any], tuple[tf.Tensor, tf.Tensor]]:

@@ -17,17 +17,10 @@ LEVELS = ("none", "scalars", "all")
 
 
 class Summaries:
-    """Writes a run's TensorBoard files.
+    """Writes a run's TensorBoard files; several runs of one folder form one history.
 
-    Args:
-        folder: where; several runs of one folder form one history.
-        level: ``none``, ``scalars`` (cheap) or ``all``.
-        every: at level ``all``, steps between two looks inside a step.
-        patterns: which variables get histograms; None means all. Each must match something.
-        images: how many input images to show.
-
-    Raises:
-        ValueError: an unknown level, or `every` below 1.
+    At level ``all`` one step in `every` is looked into: histograms of the variables that match `patterns` (None: all),
+    and so many of the input images.
     """
 
     def __init__(
@@ -48,12 +41,7 @@ class Summaries:
         self._writer: Any = None
 
     def start(self, step: int, config: Mapping[str, Any]) -> None:
-        """Opens the files; steps after `step` that a killed process wrote are disowned.
-
-        Args:
-            step: where the run starts or goes on.
-            config: shown as text and, the flat part of it, as hyper-parameters.
-        """
+        """Opens the files of a run that goes on at `step`; what a killed process wrote after it is disowned."""
         if self.level == "none":
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -84,13 +72,7 @@ class Summaries:
                 tf.summary.graph(graph)
 
     def inside(self, step: int, seen: Observation, variables: Mapping[str, Any]) -> None:
-        """Writes histograms, mean and deviation of variables, gradients and activations; images.
-
-        Args:
-            step: the step that was looked into.
-            seen: what it showed.
-            variables: name to variable after the step.
-        """
+        """Writes histograms, mean and deviation of variables (after the step), gradients and activations; images."""
         names = list(variables) if self.patterns is None else select_names(variables, self.patterns)
         groups = {
             "variables": {name: tf.convert_to_tensor(variables[name]) for name in names},

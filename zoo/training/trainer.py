@@ -364,15 +364,7 @@ def _check_counts(**counts: int | None) -> None:
 
 
 def make_engine(place: Strategy, jit_compile: bool = False) -> tuple[type[Engine], dict[str, Any]]:
-    """Returns the class of the steps, and the options that it takes besides `Engine`'s.
-
-    Args:
-        place: Towers or a strategy of `tf.distribute`.
-        jit_compile: Compile with XLA.
-
-    Raises:
-        ValueError: XLA on several logical CPUs, of which it knows the first only, or with parameter servers.
-    """
+    """Returns the class of the steps, and the options that it takes besides `Engine`'s; ValueError where XLA cannot."""
     if jit_compile and isinstance(place, tf.distribute.MirroredStrategy):
         devices = place.extended.worker_devices
         if len(devices) > 1 and any("CPU" in device.upper() for device in devices):
@@ -397,15 +389,7 @@ def check_summaries(place: Strategy, summaries: str) -> None:
 def freeze_all_but(model: keras.Model, patterns: Sequence[str]) -> list[str]:
     """Freezes every layer or scope in which no variable matches; batch norm there uses its moving statistics.
 
-    Args:
-        model: a built model.
-        patterns: variable or scope patterns of what stays trainable.
-
-    Returns:
-        The names of the variables that match.
-
-    Raises:
-        ValueError: a pattern matches nothing.
+    Returns the names of the variables that match. Raises ValueError for a pattern that matches nothing.
     """
     names = named_variables(model)
     chosen = select_names(names, patterns)
