@@ -402,11 +402,13 @@ WAYS = [
 
 # What TensorFlow itself cannot do, with what comes instead: an error's words, or no number
 NO_TANGENT = "FusedBatchNormV3 has none through a tf.function, alone either"
+LOST = "the same kernel inside: its part of the tangent is missing"
 NO_LOOP = "'variant'"  # a TensorArray under an accumulator in a tf.function; an accumulator around it works
 REFUSED = {
     **dict.fromkeys(
         [("batch_norm", forward_around_function), ("batch_norm_frozen", forward_around_function)], NO_TANGENT
     ),
+    ("recomputed", forward_around_function): LOST,
     **dict.fromkeys([(name, forward_in_function) for name in ("lstm_loop", "lstm_loop_masked", "gru")], NO_LOOP),
 }
 
@@ -453,8 +455,11 @@ def test_every_derivative_is_that_of_plain_operations(case, way, dtype):
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted, strict=True):
         assert a.shape == b.shape
-    if dtype == tf.bfloat16:
-        assert apart(found, wanted) < 0.25
+    if refused == LOST and dtype != tf.float64:
+        assert worst(found, wanted) > 0.1
+    elif dtype == tf.bfloat16:  # of which plain operations lose up to a fifth: a norm's gradient is a small difference
+        plain = arrays(way_of_plain(way)(case.plain, [tf.cast(t, dtype) for t in tensors_of(case, dtype)]))
+        assert apart(found, wanted) < 0.1 + apart(plain, wanted)
     else:
         assert worst(found, wanted) < (1e-8 if dtype == tf.float64 else 1e-4)
 
@@ -476,8 +481,8 @@ def apart(found, wanted):
 
 
 def test_few_cells_are_refused():
-    """A function through which TensorFlow's own forward mode finds no way, and a model on towers, below."""
-    assert len(REFUSED) == 5
+    """Functions through which TensorFlow's own forward mode finds no way, and a model on towers, below."""
+    assert len(REFUSED) == 6
     assert len(CASES) * len(WAYS) == 252
 
 

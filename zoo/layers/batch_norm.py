@@ -272,11 +272,13 @@ def _normalize_again(
     offset = tf.zeros([channels]) if variables.beta is None else tf.convert_to_tensor(variables.beta)
 
     def compute(gradient: tf.Tensor) -> tf.Tensor:
+        # identities are of the graph in which this runs, in which a further derivative looks for them
+        again, average, unbiased, shift = map(tf.identity, (x, mean, variance, offset))
         (held,) = after([gradient], scale)
-        count = shared_norm.values_a_channel(x)
-        biased = variance * (tf.maximum(count - 1.0, 1.0) / count)
-        statistics = shared_norm.known_moments(x, mean, biased)
-        return shared_norm.differentiable_normalise(x, held, offset, *statistics, epsilon)
+        count = shared_norm.values_a_channel(again)
+        biased = unbiased * (tf.maximum(count - 1.0, 1.0) / count)
+        statistics = shared_norm.known_moments(again, average, biased)
+        return shared_norm.differentiable_normalise(again, held, shift, *statistics, epsilon)
 
     return compute
 
