@@ -7,7 +7,7 @@ import tensorflow as tf
 from parallel.nets import CASES, CPUS, IDS, NORM, train
 
 import zoo
-from zoo.parallel import Towers
+from zoo.parallel import Towers, build_towers
 from zoo.parallel.strategies import mirrored
 
 EXACT = {"rtol": 1e-8, "atol": 1e-8}
@@ -36,18 +36,18 @@ def test_every_registered_network_is_here():
     assert set(zoo.list_nets()) - presets == {case.net for case in CASES}
 
 
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+# Tracing a hundred synchronized norms takes half a minute in towers, and a minute and a half in mirrored replicas.
+LONG = [
+    pytest.param(c, id=i, marks=[pytest.mark.slow] * (c.net == "inception_v3")) for c, i in zip(CASES, IDS, strict=True)
+]
+
+
+@pytest.mark.parametrize("case", LONG)
 def test_towers_are_one_device(case):
     values, losses, data = alone(case)
     found, tower_losses, _ = train(case, Towers(CPUS[:2], batch_norm="sync"), data)
     np.testing.assert_allclose(tower_losses, losses, rtol=1e-6)  # logged in float32
     same(found, values)
-
-
-# Mirrored replicas take a minute and a half to trace a hundred synchronized norms; towers take 20 s.
-LONG = [
-    pytest.param(c, id=i, marks=[pytest.mark.slow] * (c.net == "inception_v3")) for c, i in zip(CASES, IDS, strict=True)
-]
 
 
 @pytest.mark.parametrize("case", LONG)
@@ -145,3 +145,49 @@ def test_dropout_differs_between_towers_and_is_drawn_once():
     model.seed_generator.state.assign(before)
     again, _ = masks(tf.ones([4, 50]))
     np.testing.assert_array_equal(first, again)
+
+
+def gradients(dtype, devices, start=None):
+    """The loss and the gradients of DenseNet-121 on four pictures of 32 pixels, and the variables it began with."""
+    model = zoo.densenet121(input_shape=(32, 32, 3), num_classes=10, dtype=dtype, seed=1)
+    start = start or [np.asarray(variable, "float64") for variable in model.variables]
+    for variable, value in zip(model.variables, start, strict=True):
+        variable.assign(tf.cast(value, variable.dtype))
+    variables, optimizer = model.trainable_variables, keras.optimizers.SGD(0.0)
+    optimizer.build(variables)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function
+    def step(images, labels):
+        def tower_fn(batch):
+            return loss_of(batch[1], model(batch[0], training=True))
+
+        built = build_towers(tower_fn, (images, labels), devices, optimizer, train=variables, batch_norm="sync")
+        return built.loss, [gradient for gradient, _ in built.gradients]
+
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 3))
+    loss, found = step(tf.cast(images, dtype), np.array([1, 5, 7, 2]))
+    return float(loss), [np.asarray(gradient, "float64") for gradient in found], start
+
+
+def apart(found, wanted):
+    """The largest relative distance of two lists of gradients, tensor by tensor."""
+    return max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.slow
+def test_densenet121_in_float64_is_that_of_one_device():
+    """In float32 the gradients are up to a fifth apart: they are that far from float64's on one device, too.
+
+    The last block's maps are one pixel, so that each norm has four values, whose differences are small.
+    """
+    loss, wanted, start = gradients("float64", CPUS[:1])
+    tower_loss, found, _ = gradients("float64", CPUS[:2], start)
+    assert tower_loss == pytest.approx(loss, rel=1e-12)
+    assert apart(found, wanted) < 1e-8
+    rounded, single, _ = gradients("float32", CPUS[:1], start)
+    _, double, _ = gradients("float32", CPUS[:2], start)
+    assert rounded == pytest.approx(loss, rel=1e-4)
+    assert apart(double, wanted) < 2 * apart(single, wanted) + 1e-3
+    print(f"float64 {apart(found, wanted):.2g}; float32 to float64: one device {apart(single, wanted):.2g}, ", end="")
+    print(f"towers {apart(double, wanted):.2g}; towers to one device {apart(double, single):.2g}")

@@ -50,7 +50,7 @@ _VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellips
 _FILE_ARGUMENT = re.compile(r"(^|_)(file|file_?path|file_?name|path|url|uri|origin|dir|directory|vocabulary)s?$")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[/~]|\\\\|[A-Za-z]:[\\/]|(.*[\\/])?\.\.[\\/]")
 _SPARE = 4  # weights that a model may have for each that is in the file: its optimizer's come besides
-_SPARE_VARIABLES = 1000
+_SPARE_VARIABLES = 200  # building Keras' models takes time that grows with the square of their layers
 
 
 def load_model(
