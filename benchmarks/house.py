@@ -3,6 +3,7 @@
 ``python benchmarks/house.py count`` reads the source. ``python benchmarks/house.py jobs`` runs four jobs under a
 profile hook and counts the files of zoo/ that ran and the calls from one of them into another (a call through
 TensorFlow or Keras counts from the last file of zoo/ on the stack). ``--csv FILE`` appends the figures.
+``python benchmarks/house.py picture`` draws the rooms and their imports into docs/architecture.svg.
 """
 
 import argparse
@@ -146,6 +147,88 @@ def count() -> dict[str, object]:
     }
 
 
+# What a room is, in two or three words, for the picture.
+WORDS = {
+    "files": "atomic writes, limits, locks",
+    "hdf5": "foreign HDF5, in a child process",
+    "_compat": "private APIs, each with why",
+    "devices": "settings before TensorFlow",
+    "scoping": "scoped function \u2192 Keras model",
+    "layers": "layers, dense block, gradients",
+    "rnn": "cells, wrappers, loops",
+    "slim": "tf_slim, repaired",
+    "data": "pictures, records, text",
+    "weights": "formats and names in and out",
+    "registry": "name \u2192 network",
+    "nets": "a network a file",
+    "parallel": "towers, strategies, clusters",
+    "training": "trainer, loop, run folder",
+    "inference": "export",
+    "transfer": "folder of pictures \u2192 model",
+    "bench": "cells, peers, plots",
+    "cli": "zoo COMMAND",
+}
+
+
+def room_imports() -> dict[str, set[str]]:
+    """Which rooms each room imports, at the top of its files or inside functions; not for type checkers alone."""
+    found: dict[str, set[str]] = {room: set() for room in WORDS}
+    for path in ZOO.rglob("*.py"):
+        room = path.relative_to(ZOO).parts[0].removesuffix(".py")
+        if room not in found:
+            continue
+        tree = ast.parse(path.read_text())
+        typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+        skipped = {id(inner) for node in typing for inner in ast.walk(node)}
+        for node in (node for node in ast.walk(tree) if id(node) not in skipped):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{a.name}" for a in node.names]
+            parts = [name.split(".") for name in names if name.startswith("zoo.")]
+            found[room] |= {p[1] for p in parts if p[1] in found} - {room}
+    return found
+
+
+def picture(path: Path) -> None:
+    """Draws the rooms, importers above what they import; of the imports those that no longer way implies."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "zoo", "font.family": "DejaVu Sans"})
+    from matplotlib import pyplot
+
+    imports = room_imports()
+    below: dict[str, set[str]] = {}
+    for room in WORDS:  # in the house's order, so that what a room imports is known already
+        below[room] = set(imports[room]).union(*(below[other] for other in imports[room]))
+    direct = {room: {o for o in imports[room] if not any(o in below[x] for x in imports[room] - {o})} for room in WORDS}
+    level: dict[str, int] = {}
+    for room in WORDS:
+        level[room] = 1 + max((level[other] for other in imports[room]), default=-1)
+    rows = [[room for room in WORDS if level[room] == n] for n in range(max(level.values()) + 1)]
+    place: dict[str, tuple[float, float]] = {}
+    for height, row in enumerate(rows):  # each near the middle of what it imports
+        row.sort(key=lambda room: sum(place[o][0] for o in direct[room]) / max(len(direct[room]), 1))
+        for number, room in enumerate(row):
+            place[room] = (number - (len(row) - 1) / 2, height)
+    figure, axes = pyplot.subplots(figsize=(11, 1.15 * len(rows)))
+    for room, (x, y) in place.items():
+        for other in direct[room]:
+            end = place[other]
+            bend = 0.0 if y - end[1] == 1 else 0.12 if end[0] >= x else -0.12
+            arrow = {"arrowstyle": "-|>", "color": "#7a8699", "lw": 1.1, "shrinkA": 0, "shrinkB": 0}
+            arrow |= {"connectionstyle": f"arc3,rad={bend}"}
+            axes.annotate("", xy=(end[0], end[1] + 0.27), xytext=(x, y - 0.27), arrowprops=arrow, zorder=1)
+        fill = "#eaf1fb" if (ZOO / room).is_dir() else "#f6f3ea"
+        axes.add_patch(pyplot.Rectangle((x - 0.44, y - 0.27), 0.88, 0.54, fc=fill, ec="#33415c", lw=1, zorder=2))
+        axes.text(x, y + 0.07, room, ha="center", va="center", fontsize=11, weight="bold", color="#1b2638", zorder=3)
+        axes.text(x, y - 0.12, WORDS[room], ha="center", va="center", fontsize=7, color="#33415c", zorder=3)
+    widest = max(map(len, rows)) / 2
+    axes.set(xlim=(-widest - 0.1, widest + 0.1), ylim=(-0.45, len(rows) - 0.55))
+    axes.axis("off")
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
 def job(name: str) -> None:
     """Runs one job under the hook and prints files and crossings."""
     run = JOBS[name]()
@@ -157,11 +240,14 @@ def job(name: str) -> None:
 def main() -> None:
     """Parses, measures, prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["count", "jobs", *JOBS])
+    parser.add_argument("what", choices=["count", "jobs", "picture", *JOBS])
     parser.add_argument("--csv", type=Path)
     asked = parser.parse_args()
     if asked.what in JOBS:
         job(asked.what)
+        return
+    if asked.what == "picture":
+        picture(ZOO.parent / "docs" / "architecture.svg")
         return
     figures = count() if asked.what == "count" else {}
     if asked.what == "jobs":
