@@ -39,11 +39,13 @@ class Store(Protocol):
     def compute_dtype(self) -> str:
         """The type that is computed in."""
 
-    def lookup(self, name: str) -> tf.Variable | None:
-        """Returns the variable of that full name, or None."""
+    @property
+    def raw(self) -> Mapping[str, tf.Variable]:
+        """The variables by full name."""
 
-    def place_of(self, name: str) -> str:
-        """Returns where the variable of that full name was made, as `file:line`."""
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Where each was made, as `file:line`."""
 
     def create(self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any) -> Any:
         """Makes the variable `name` and returns it."""
@@ -127,7 +129,7 @@ class Frame:
             for step in self.collection(_GLOBAL_STEP):
                 return step
         self.check_reuse(name, reuse)
-        found = self.store.lookup(name)
+        found = self.store.raw.get(name)
         if found is None:
             found = self._create(name, shape, dtype, initializer, caller(), **how)
         else:
@@ -155,6 +157,16 @@ class Frame:
             if again and self.seen[name] == caller():
                 return
         check_reuse(name, reuse, self.seen)
+
+    def shared(self, name: str, shape: Any, dtype: Any, reuse: Any) -> tf.Variable | None:
+        """The variable of that full name if it is there, by TF1's rules; the way of all calls but a model's first."""
+        found = self.store.raw.get(name)
+        if found is not None:
+            self.check_reuse(name, reuse)
+            check_match(name, found, shape, dtype)
+            if name not in self.seen:  # looking for the line that asks would take longer than all else here
+                self.seen[name] = self.store.places.get(name, "another place")
+        return found
 
     def _create(self, name: str, shape: Any, dtype: Any, initializer: Any, where: str, **how: Any) -> Any:
         full_shape, dtype, initial = initial_value(name, shape, dtype, initializer, lambda: self.random_seed(None))

@@ -86,14 +86,6 @@ class ModelStore:
     def supports_jit(self, value: bool) -> None:
         self.model.supports_jit = value
 
-    def lookup(self, name: str) -> tf.Variable | None:
-        """Returns the `tf.Variable` of that full name, or None."""
-        return self.raw.get(name)
-
-    def place_of(self, name: str) -> str:
-        """Returns where the variable of that full name was made when the model was built, as `file:line`."""
-        return self.places[name]
-
     def create(
         self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
     ) -> tf.Variable:

@@ -20,7 +20,6 @@ from zoo.scoping.frames import (
     VariableScope,
     _root_getter,
     caller,
-    check_match,
     collections_of,
     get_variable_scope,
     in_frame,
@@ -106,13 +105,8 @@ def get_variable(
             ) from error
     scope = get_variable_scope()
     if scope.custom_getter is _root_getter and not kwargs:  # the hot path: the variable is there
-        full = f"{scope.name}/{name}" if scope.name else name
-        found = frame.store.lookup(full)
+        found = frame.shared(f"{scope.name}/{name}" if scope.name else name, shape, dtype, scope.reuse)
         if found is not None:
-            frame.check_reuse(full, scope.reuse)
-            check_match(full, found, shape, dtype)
-            if full not in frame.seen:  # looking for the line that asks would take longer than all else here
-                frame.seen[full] = frame.store.place_of(full)
             return found
     initializer, regularizer = _by_keras_names(name, shape, initializer, regularizer)
     if kwargs.get("custom_getter") is not None:
@@ -207,7 +201,8 @@ class variable_store:  # noqa: N801 - used like a function
     def __init__(self, seed: int | None = None) -> None:
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.variables: dict[str, tf.Variable] = {}
-        self._places: dict[str, str] = {}
+        self.raw = self.variables  # as a model's store calls them
+        self.places: dict[str, str] = {}  # where each was made, as `file:line`
         self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._frame = Frame(self)
         self._generator = tf.random.Generator.from_seed(self.seed)
@@ -226,19 +221,11 @@ class variable_store:  # noqa: N801 - used like a function
         """The variables made with `trainable=True`, in order of creation."""
         return [v for v in self.variables.values() if v.trainable]
 
-    def lookup(self, name: str) -> tf.Variable | None:
-        """Returns the variable of that full name, or None."""
-        return self.variables.get(name)
-
-    def place_of(self, name: str) -> str:
-        """Returns where the variable of that full name was made, as `file:line`."""
-        return self._places.get(name, "another store")
-
     def create(
         self, name: str, shape: tuple[int, ...], dtype: tf.DType, initial: Callable[[], Any], **how: Any
     ) -> tf.Variable:
         """Makes a `tf.Variable` of that full name."""
-        self._places[name] = how["where"]
+        self.places[name] = how["where"]
         trainable = how["trainable"] is not False
         with tf.init_scope(), tf.compat.v1.name_scope(None):
             variable = tf.Variable(
