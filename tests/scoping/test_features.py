@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import zoo
 from zoo import weights
@@ -111,3 +112,10 @@ def test_a_card_of_other_types_is_refused_when_it_is_given(card, message):
     for fine in ({"pictures": "photographs"}, {"pictures": GOOD, "input_range": [-1.0, 1]}, {}):
         model.card = fine
         model(np.zeros([1, 4, 4, 1], np.float32))
+
+
+def test_a_card_does_not_stop_a_function_that_is_given_a_constant():
+    model = zoo.Model(lambda x, *, is_training: x, input_shape=(4, 4, 1), name="same")
+    model.card = {"pictures": GOOD, "input_range": [-1.0, 1]}
+    images = tf.ones([2, 4, 4, 1])
+    assert tf.function(lambda: model(images))().shape == (2, 4, 4, 1)
