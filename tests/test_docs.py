@@ -67,8 +67,15 @@ def old_checkpoint(tmp_path, monkeypatch, request):
     zoo.weights.save_tf1(old, tmp_path / "old" / "model.ckpt", step=1000)
 
 
+def own_registry(tmp_path, monkeypatch, request):
+    """The page registers a network, which is to be gone afterwards."""
+    monkeypatch.setattr("zoo.registry._NETS", dict(zoo.registry._NETS))
+    monkeypatch.setattr("zoo.scoping.names._FUNCTIONS", dict(zoo.scoping.names._FUNCTIONS))
+
+
 # What the reader has beside the page: files under the names that it uses.
 FILES = {"docs/data.md": pictures, "docs/weights.md": inception, "docs/rnn.md": old_checkpoint}
+FILES["docs/adding_a_network.md"] = own_registry
 SLOW_FILES = {"README.md": foreign_inception}
 
 

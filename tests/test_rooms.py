@@ -1,6 +1,7 @@
 """The house's order: rooms import downwards only and have no circles inside; functions can be read."""
 
 import ast
+import runpy
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -76,6 +77,15 @@ def test_a_room_imports_only_from_rooms_above(path):
     rooms = {name.split(".")[1] for name in imported(path) if "." in name} & set(ORDER)
     below = {r for r in rooms if ORDER.index(r) > ORDER.index(room)}
     assert not below, f"{path.relative_to(ZOO)} imports {below}, which stand below {room}"
+
+
+def test_the_picture_of_the_house_has_its_rooms_in_order():
+    words = runpy.run_path(str(ZOO.parent / "benchmarks" / "house.py"))["WORDS"]
+    assert list(words) == ORDER
+    page, drawing = ((ZOO.parent / "docs" / name).read_text() for name in ("architecture.md", "architecture.svg"))
+    for room, word in words.items():
+        assert f"<!-- {word} -->" in drawing, "draw it again: python benchmarks/house.py picture"
+        assert f"`{room}`" in page
 
 
 @pytest.mark.parametrize("room", ORDER)
