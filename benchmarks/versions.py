@@ -164,7 +164,7 @@ def _trained(model: Any, shape: tuple[int, ...], *, graph: bool) -> Callable[[],
 
 
 def child(name: str) -> None:
-    """Answers each line of the standard input with the seconds of one run of the job, the mean of a fifth of a second."""
+    """Answers each line of the standard input with the seconds of one run, the mean of those of a fifth of a second."""
     job = JOBS[name]()
 
     def run() -> None:
