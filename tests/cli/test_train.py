@@ -178,6 +178,12 @@ def test_find_lr_draws_and_trains_nothing(tmp_path, zoo_command):
     assert said.code == 0, said.err
     assert "the loss falls fastest at a learning rate of" in said.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lr_finder.csv", "lr_finder.png"]
+    before = (tmp_path / "lr_finder.csv").read_bytes()
+    (tmp_path / "lr_finder.png").unlink()
+    said = zoo_command("train", "lenet5", "--find-lr", "--out", tmp_path)
+    assert said.code == 2
+    assert f"zoo: --out {tmp_path} has lr_finder.csv already. Choose another folder" in said.err
+    assert (tmp_path / "lr_finder.csv").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def main(out):
     trainer = Trainer(model, strategy=strategy, **settings)
     feed = Feed(stream, strategy)
     engine = trainer.build(feed.element_spec)
+    feed.open()
     found = engine.train(feed.iterator, TAKEN).losses.numpy()[:, TASK]
 
     plain = word_lm(**options)

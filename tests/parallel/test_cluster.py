@@ -157,8 +157,12 @@ def run(script, workers=2, servers=0, restarts=3, tmp_path=None):
 
 def test_launch_gives_each_task_its_place_and_log(tmp_path, capfd):
     script = "import os, json; c = json.loads(os.environ['TF_CONFIG']); print(c['task'], len(c['cluster']['worker']))"
+    (tmp_path / "worker-0.log").write_text("of before\n")
+    (tmp_path / "worker-1.log").write_text("of before\n")
     launch, status = run(script, workers=3, tmp_path=tmp_path)
     assert status == 0
+    for index in range(2):
+        assert (tmp_path / f"worker-{index}.log").read_text().startswith("of before\n{")
     for index in range(3):
         assert f"'index': {index}" in (tmp_path / f"worker-{index}.log").read_text()
     assert "'index': 0" in capfd.readouterr().out

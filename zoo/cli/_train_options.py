@@ -205,9 +205,12 @@ class Job:
         if not folder.is_dir():
             raise FileExistsError(f"--out {folder} is a file. Choose an empty or a new folder.")
         names = {path.name for path in folder.iterdir()}
+        tests_of_rates = {"lr_finder.csv", "lr_finder.png"}
+        if self.watching.find_lr and (found := sorted(names & tests_of_rates)):
+            raise FileExistsError(f"--out {folder} has {found[0]} already. Choose another folder, or move it away.")
         if any(name.startswith("model.ckpt-") for name in names):
             return
-        others = names - {".lock", "config.json", "metrics.jsonl", "summaries", "lr_finder.csv", "lr_finder.png"}
+        others = names - {".lock", "config.json", "metrics.jsonl", "summaries", *tests_of_rates}
         config = folder / "config.json"
         if config.is_file() and '"net"' not in config.read_text(errors="replace"):
             others.add("config.json")

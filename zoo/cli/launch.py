@@ -18,7 +18,7 @@ def launch(
     command: Annotated[list[str], typer.Argument(help="What every task runs, after --: zoo train lenet5 ...")],
     workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 2,
     ps: Annotated[int, typer.Option(min=0, help="Parameter servers, for --strategy ps; a chief comes with them.")] = 0,
-    logs: Annotated[Path, typer.Option(help="Folder for one log a task.")] = Path("launch-logs"),
+    logs: Annotated[Path, typer.Option(help="Folder for one log a task, which is added to.")] = Path("launch-logs"),
     restarts: Annotated[
         int, typer.Option(min=0, help="With parameter servers: how often a worker that died is started again.")
     ] = 3,

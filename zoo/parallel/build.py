@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from zoo.parallel.gradients import merge_rows, sum_gradients
-from zoo.parallel.places import Where, placement
+from zoo.parallel.places import Where, placement, raw
 from zoo.parallel.towers import Share, Towers
 from zoo.scoping import in_graph
 
@@ -153,14 +153,14 @@ def _differentiate(
     if graph:
         result, part, total = forward()
         trained = list(tf.compat.v1.trainable_variables() if train is None else train)
-        raw = [_raw(variable) for variable in trained]
-        return result, part, tf.compat.v1.gradients(total, raw, colocate_gradients_with_ops=True), trained
+        sources = [raw(variable) for variable in trained]
+        return result, part, tf.compat.v1.gradients(total, sources, colocate_gradients_with_ops=True), trained
     trained = list(train or ())
-    raw = [_raw(variable) for variable in trained]
+    sources = [raw(variable) for variable in trained]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(raw)
+        tape.watch(sources)
         result, part, total = forward()
-    return result, part, tape.gradient(total, raw), trained
+    return result, part, tape.gradient(total, sources), trained
 
 
 def _with_penalties(loss: tf.Tensor, penalties: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -186,8 +186,3 @@ def _updates_of_tower_0(added: Sequence[Any], count: int) -> list[Any]:
     collection = tf.compat.v1.get_collection_ref(_KEYS.UPDATE_OPS)
     collection[:] = [op for op in collection if not any(op is other for other in dropped)]
     return [op for op in added if not any(op is other for other in dropped)]
-
-
-def _raw(variable: Any) -> Any:
-    """The tf.Variable inside a Keras variable."""
-    return variable.value if hasattr(variable, "path") else variable

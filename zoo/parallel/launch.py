@@ -97,7 +97,7 @@ class Launch:
         return _Task(kind, index, words, environment, self.logs / f"{kind}-{index}.log")
 
     def _start(self, task: _Task) -> None:
-        with task.log.open("ab" if task.restarts else "wb") as log:
+        with task.log.open("ab") as log:  # whatever is there stays
             shown = task.kind == "chief" or (not self.servers and task.index == 0)
             output: Any = subprocess.PIPE if shown else log
             task.process = subprocess.Popen(

@@ -146,6 +146,11 @@ def variables_on(place: Callable[[Any], str]) -> Iterator[None]:
         yield
 
 
+def raw(variable: Any) -> Any:
+    """Returns the tf.Variable inside a Keras variable."""
+    return variable.value if hasattr(variable, "path") else variable
+
+
 def placement(variables: Iterable[Any]) -> str:
     """Words where variables live, one a line: name, shape, device.
 
@@ -154,10 +159,10 @@ def placement(variables: Iterable[Any]) -> str:
     """
     rows = []
     for variable in variables:
-        raw = variable.value if hasattr(variable, "path") else variable
-        copies = getattr(raw, "values", None) or [raw]
+        inside = raw(variable)
+        copies = getattr(inside, "values", None) or [inside]
         devices = [short_name(copy.device) if copy.device else "(by soft placement)" for copy in copies]
-        name = getattr(variable, "path", None) or raw.name.partition(":")[0]
+        name = getattr(variable, "path", None) or inside.name.partition(":")[0]
         rows.append((name, " x ".join(map(str, variable.shape)) or "scalar", ", ".join(devices)))
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     return "\n".join(f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {where}" for name, shape, where in rows)

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from zoo.parallel.places import raw
 from zoo.training.checkpoints import to_numpy
 from zoo.weights.tf1 import AVERAGE_SUFFIX
 
@@ -45,7 +46,7 @@ class ExponentialMovingAverage:
             self.shadows[name] = tf.Variable(
                 to_numpy(variable),
                 trainable=False,
-                name=_leaf(name) + AVERAGE_SUFFIX,
+                name=name.replace(":", "_") + AVERAGE_SUFFIX,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
 
@@ -69,7 +70,7 @@ class ExponentialMovingAverage:
 
         with self._strategy.scope():
             for name, shadow in self.shadows.items():
-                self._strategy.extended.update(shadow, move, args=(_raw(self._variables[name]), rate), group=True)
+                self._strategy.extended.update(shadow, move, args=(raw(self._variables[name]), rate), group=True)
 
     @contextmanager
     def in_weights(self) -> Iterator[None]:
@@ -90,12 +91,3 @@ class ExponentialMovingAverage:
     def with_names(self) -> dict[str, tf.Variable]:
         """Returns TF1 name to shadow, to be saved with `zoo.weights.save_tf1` beside the weights."""
         return {self.shadow_name(name): shadow for name, shadow in self.shadows.items()}
-
-
-def _raw(variable: Any) -> Any:
-    """The tf.Variable inside a Keras variable."""
-    return variable.value if hasattr(variable, "path") else variable
-
-
-def _leaf(name: str) -> str:
-    return name.replace(":", "_")

@@ -26,6 +26,7 @@ from safetensors.numpy import save_file
 
 from zoo import files
 from zoo.files import parse_json, validated
+from zoo.parallel.places import raw
 from zoo.weights.safetensors_files import FORMAT, Checkpoint, DamagedCheckpointError, read_checkpoint, read_header
 
 _log = logging.getLogger("zoo")
@@ -80,10 +81,10 @@ def to_numpy(variable: Any) -> np.ndarray:
 
 def view(variable: Any) -> np.ndarray:
     """Returns a variable's value without copying it where TensorFlow allows; read it before the variable changes."""
-    raw = variable.value if hasattr(variable, "path") else variable
-    if isinstance(raw, tf.Variable) and tf.executing_eagerly():
+    inside = raw(variable)
+    if isinstance(inside, tf.Variable) and tf.executing_eagerly():
         try:
-            return np.asarray(memoryview(tf.convert_to_tensor(raw)))
+            return np.asarray(memoryview(tf.convert_to_tensor(inside)))
         except (TypeError, ValueError, BufferError):  # types without a buffer format, such as bfloat16
             pass
     return to_numpy(variable)

@@ -41,35 +41,27 @@ class Feed:
         self.element_spec = self.stream.element_spec
         self.global_batch = _global_batch(self.stream, self.element_spec, global_batch)
         self.epoch, self.batch = 0, 0
-        self._iterator: Any = None
+        self.iterator: Any = None  # the strategy's, at the position; made by `open`
 
     def go_to(self, epoch: int, batch: int) -> None:
         """Makes batch number `batch` of epoch `epoch` the next one."""
-        self.epoch, self.batch, self._iterator = epoch, batch, None
+        self.epoch, self.batch, self.iterator = epoch, batch, None
         if self.batches is not None and batch >= self.batches:
             self.end_epoch()
 
-    @property
-    def iterator(self) -> Any:
-        """The strategy's iterator at the position."""
-        if self._iterator is None:
-            workers = self.stream.workers
-            if workers > 1:
-                dataset = self.stream(0).repeat().skip(self.batch - self.batch % workers)
-                self._iterator = own_batches(self.strategy, dataset, workers)
-            else:
-                self._iterator = iter(distributed(self.strategy, self.stream(self.epoch, self.batch)))
-        return self._iterator
-
-    @property
-    def remaining(self) -> int | None:
-        """Batches left in this epoch; None when not known."""
-        return None if self.batches is None else self.batches - self.batch
+    def open(self) -> None:
+        """Makes the strategy's iterator at the position."""
+        workers = self.stream.workers
+        if workers > 1:
+            dataset = self.stream(0).repeat().skip(self.batch - self.batch % workers)
+            self.iterator = own_batches(self.strategy, dataset, workers)
+        else:
+            self.iterator = iter(distributed(self.strategy, self.stream(self.epoch, self.batch)))
 
     def advance(self, batches: int) -> None:
         """Notes that this many batches have been taken from the iterator."""
         self.batch += batches
-        if self.remaining == 0:
+        if self.batch == self.batches:
             self.end_epoch()
 
     def end_epoch(self) -> None:
@@ -78,7 +70,7 @@ class Feed:
             raise ValueError(f"epoch {self.epoch} of the training data has no batches")
         self.epoch, self.batch = self.epoch + 1, 0
         if not self.endless:
-            self._iterator = None
+            self.iterator = None
 
     def describe(self, epoch: int, batch: int, losses: np.ndarray) -> str:
         """Words which examples of a batch have a loss [global batch] that is not finite.

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -182,9 +182,7 @@ class Interrupts:
             self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._put_back()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -342,7 +340,10 @@ class Loop:
                 return
             if self.feed.batch == 0 and not self.epoch_sums.steps:
                 self.callbacks.on_epoch_begin(self.feed.epoch)
-            epoch, batch, left = self.feed.epoch, self.feed.batch, self.feed.remaining
+            epoch, batch, batches = self.feed.epoch, self.feed.batch, self.feed.batches
+            left = None if batches is None else batches - batch
+            if self.feed.iterator is None:
+                self.feed.open()
             for hook in self.before_step:
                 hook(self.step)
             count = self._count(left)

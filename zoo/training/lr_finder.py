@@ -114,6 +114,8 @@ def find_learning_rate(
         for number in range(steps):
             rate = lowest * (highest / lowest) ** (number / (steps - 1))
             engine.optimizer.learning_rate.assign(rate)
+            if feed.iterator is None:
+                feed.open()
             losses, _ = step(feed.iterator)
             loss = float(losses[0] + losses[1])
             mean = smoothing * mean + (1 - smoothing) * loss

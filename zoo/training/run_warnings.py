@@ -84,7 +84,7 @@ def warn_of_large_batch(batch: int | None, examples: int | None) -> None:
 
 def _decays_of_fresh_statistics(model: keras.Model) -> Iterator[float]:
     for layer in layers_inside(model):
-        for variable in (v for v in own_variables(layer) if layer.trainable and not v.trainable):
+        for variable in (v for v in own_variables(layer) if not v.trainable and layer.trainable):
             keras_own = isinstance(layer, keras.layers.BatchNormalization) and variable is layer.moving_mean
             decay = layer.momentum if keras_own else decay_of(variable.value)
             if decay is not None and not np.any(to_numpy(variable)):

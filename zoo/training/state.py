@@ -197,7 +197,7 @@ def restore_callbacks(callbacks: Iterable[keras.callbacks.Callback], states: Seq
 
 def config_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Lists the settings in which a run and what is asked for differ, as ``optimizer.momentum: 0.9 -> 0.8``."""
-    before, after = _flat(old), _flat(new)
+    before, after = ({name: json.dumps(value) for name, value in flat(one).items()} for one in (old, new))
     before.pop("replicas", None)  # in checkpoints of before: a run may go on with other devices
     missing = "(not set)"
     return [
@@ -233,11 +233,9 @@ def _tensorflow_generator() -> tf.random.Generator | None:
         return None
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns a configuration's settings as one level: ``optimizer.momentum``."""
+    found: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + str(name)] = json.dumps(value)
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + str(name): value}
     return found

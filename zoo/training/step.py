@@ -71,6 +71,7 @@ class Engine:
         settings: StepSettings,
     ) -> None:
         self.model, self.optimizer, self.task = model, optimizer, task
+        self.scaling = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.names, self.variables = list(variables), list(variables.values())
         self.strategy, self.schedule, self.averages = settings.strategy, settings.schedule, settings.averages
         self.metrics, self.validation_metrics = list(settings.metrics), list(settings.validation_metrics)
@@ -228,7 +229,6 @@ class Engine:
         """Loss of every example, regularization's share, and the gradients of this batch's part of the total loss."""
         # shares: None leaves regularization out; size: how many of the examples count
         inputs, labels, weights = unpack(batch)
-        scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         synchronized = synchronized_batch_norm(self.sync_batch_norm)
         with tf.GradientTape(watch_accessed_variables=False) as tape, synchronized:
             tape.watch([variable.value for variable in self.variables])
@@ -238,7 +238,7 @@ class Engine:
             added = [] if shares is None else [tf.cast(loss, task.dtype) for loss in self.model.losses]
             regularization = tf.add_n(added) / tf.cast(shares, task.dtype) if added else tf.zeros([], task.dtype)
             total = task + regularization
-            scaled = self.optimizer.scale_loss(total) if scaling else total
+            scaled = self.optimizer.scale_loss(total) if self.scaling else total
         with synchronized_batch_norm(self.sync_batch_norm):  # statistics have a gradient too
             gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
         self._update(self.metrics, *first_examples(size, (labels, outputs, weights)))
@@ -287,13 +287,12 @@ class Engine:
         with already_summed():
             norm = self._update_weights(found, variables)
         # Loss scaling meets Inf on purpose, and leaves such updates out.
-        scaling = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-        return tf.zeros([]) if scaling else gradient_sum(found) if norm is None else norm
+        return tf.zeros([]) if self.scaling else gradient_sum(found) if norm is None else norm
 
     def _update_weights(self, found: list[Any], variables: list[Any]) -> Any:
         if self.clip_norm is not None:
             limit = tf.constant(self.clip_norm, found[0].dtype)
-            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            if self.scaling:
                 limit *= tf.cast(self.optimizer.dynamic_scale, limit.dtype)
             return apply_clipped(self.optimizer, found, variables, limit)
         self.optimizer.apply([merge_rows(gradient) for gradient in found], variables)
@@ -318,7 +317,7 @@ class Engine:
 
     def _seen_gradients(self, gradients: Sequence[Any]) -> dict[str, tf.Tensor]:
         scale: Any = 1.0
-        if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+        if self.scaling:
             scale = 1.0 / tf.convert_to_tensor(self.optimizer.dynamic_scale)
         pairs = zip(self.names, gradients, strict=True)
         return {name: tf.convert_to_tensor(gradient) * scale for name, gradient in pairs if gradient is not None}

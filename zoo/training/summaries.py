@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from zoo.training.state import flat
 from zoo.training.step import Observation
 from zoo.weights.names import select_names
 
@@ -51,10 +52,10 @@ class Summaries:
         if step == 0:
             from tensorboard.plugins.hparams import api
 
-            flat = {key: value for key, value in _flat(config).items() if isinstance(value, bool | int | float | str)}
+            numbers = {key: value for key, value in flat(config).items() if isinstance(value, bool | int | float | str)}
             with self._writer.as_default(step=0):
                 tf.summary.text("configuration", "```\n" + json.dumps(config, indent=2) + "\n```")
-                api.hparams(flat, trial_id="run")
+                api.hparams(numbers, trial_id="run")
 
     def scalars(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes numbers by name."""
@@ -118,10 +119,3 @@ class Summaries:
         log = SessionLog(status=SessionLog.START)
         writer.add_event(Event(wall_time=time.time(), step=step, session_log=log))
         writer.close()
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + str(name): value}
-    return found
