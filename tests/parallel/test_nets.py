@@ -177,7 +177,7 @@ def apart(found, wanted):
 
 @pytest.mark.slow
 def test_densenet121_in_float64_is_that_of_one_device():
-    """In float32 the gradients are up to a fifth apart: they are that far from float64's on one device, too.
+    """In float32 the gradients are some per cent apart: they are that far from float64's on one device, too.
 
     The last block's maps are one pixel, so that each norm has four values, whose differences are small.
     """
