@@ -201,7 +201,6 @@ class variable_store:  # noqa: N801 - used like a function
     def __init__(self, seed: int | None = None) -> None:
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.variables: dict[str, tf.Variable] = {}
-        self.raw = self.variables  # as a model's store calls them
         self.places: dict[str, str] = {}  # where each was made, as `file:line`
         self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._frame = Frame(self)
@@ -215,6 +214,11 @@ class variable_store:  # noqa: N801 - used like a function
 
     def __exit__(self, *error: Any) -> None:
         self._entered.pop().__exit__(*error)
+
+    @property
+    def raw(self) -> dict[str, tf.Variable]:
+        """The variables by full name, as a model's store calls them."""
+        return self.variables
 
     @property
     def trainable_variables(self) -> list[tf.Variable]:
