@@ -9,16 +9,18 @@ TensorFlow or Keras counts from the last file of zoo/ on the stack). ``--csv FIL
 import argparse
 import ast
 import csv
+import itertools
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
+NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Crossings:
@@ -114,21 +116,52 @@ def train_command() -> Callable[[], Any]:
 JOBS = {f.__name__: f for f in (one_convolution, ten_steps, dense_block, train_command)}
 
 
-def functions(tree: ast.AST) -> list[tuple[int, int, str]]:
-    """(lines of code without the docstring, arguments, name) of each function."""
-    rows = []
+def room_of(path: Path) -> str:
+    """The room of a file: its folder in zoo/, or itself."""
+    return path.relative_to(ZOO).parts[0].removesuffix(".py")
+
+
+def module_of(path: Path) -> str:
+    """The name under which a file is imported."""
+    return ".".join(("zoo", *path.relative_to(ZOO).with_suffix("").parts)).removesuffix(".__init__")
+
+
+FILES = sorted(ZOO.rglob("*.py"))
+MODULES = {module_of(path): path for path in FILES}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of zoo that a file imports, at its top or inside functions; imports for type checkers alone are none."""
+    found, tree = set(), ast.parse(path.read_text())
+    for_types = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+    skipped = {id(inner) for n in for_types for child in n.body for inner in ast.walk(child)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            head = node.body[0]
-            text = head.end_lineno - head.lineno + 1 if ast.get_docstring(node) is not None else 0
-            names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)} - {"self", "cls"}
-            rows.append((node.end_lineno - node.lineno + 1 - text, len(names), node.name))
-    return rows
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else node.module)
+    return {name for name in found if name.split(".")[0] == "zoo" and name != module_of(path)}
+
+
+def functions(node: ast.AST, owner: str = "") -> Iterator[tuple[int, int, str]]:
+    """(lines of code without the docstring, arguments, qualified name) of each function, at any depth."""
+    for inner in ast.iter_child_nodes(node):
+        name = f"{owner}{inner.name}" if isinstance(inner, NAMED) else ""
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            head, last = inner.body[0], inner.end_lineno or 0
+            text = (head.end_lineno or 0) - head.lineno + 1 if ast.get_docstring(inner) is not None else 0
+            given = (*inner.args.posonlyargs, *inner.args.args, *inner.args.kwonlyargs)
+            yield last - inner.lineno + 1 - text, sum(a.arg not in ("self", "cls") for a in given), name
+        yield from functions(inner, f"{name}." if name else owner)
 
 
 def count() -> dict[str, object]:
     """Figures of the source."""
-    texts = {p: p.read_text() for p in sorted(ZOO.rglob("*.py"))}
+    texts = {path: path.read_text() for path in FILES}
     rows = [row for text in texts.values() for row in functions(ast.parse(text))]
     longest, most = max(rows), max(rows, key=lambda r: r[1])
     lines = [len(t.splitlines()) for t in texts.values()]
@@ -147,6 +180,8 @@ def count() -> dict[str, object]:
     }
 
 
+# How far an arrow may bow, to either side, to pass rooms that it does not join.
+BENDS = [n / 15 for n in range(-10, 11)]
 # What a room is, in two or three words, for the picture.
 WORDS = {
     "files": "atomic writes, limits, locks",
@@ -171,22 +206,24 @@ WORDS = {
 
 
 def room_imports() -> dict[str, set[str]]:
-    """Which rooms each room imports, at the top of its files or inside functions; not for type checkers alone."""
+    """Which rooms each room imports."""
     found: dict[str, set[str]] = {room: set() for room in WORDS}
-    for path in ZOO.rglob("*.py"):
-        room = path.relative_to(ZOO).parts[0].removesuffix(".py")
-        if room not in found:
-            continue
-        tree = ast.parse(path.read_text())
-        typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
-        skipped = {id(inner) for node in typing for inner in ast.walk(node)}
-        for node in (node for node in ast.walk(tree) if id(node) not in skipped):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{a.name}" for a in node.names]
-            parts = [name.split(".") for name in names if name.startswith("zoo.")]
-            found[room] |= {p[1] for p in parts if p[1] in found} - {room}
+    for path in FILES:
+        room = room_of(path)
+        if room in found:
+            found[room] |= {name.split(".")[1] for name in imported(path) if "." in name} & found.keys() - {room}
     return found
+
+
+def arrows() -> dict[str, list[str]]:
+    """For each room the rooms that it imports, but for those that a longer way implies."""
+    imports = room_imports()
+    below: dict[str, set[str]] = {}
+    for room in WORDS:  # in the house's order, so that what a room imports is known already
+        below[room] = set(imports[room]).union(*(below[other] for other in imports[room]))
+    return {
+        room: sorted(o for o in imports[room] if not any(o in below[x] for x in imports[room] - {o})) for room in WORDS
+    }
 
 
 def picture(path: Path) -> None:
@@ -197,14 +234,10 @@ def picture(path: Path) -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "zoo", "font.family": "DejaVu Sans"})
     from matplotlib import pyplot
 
-    imports = room_imports()
-    below: dict[str, set[str]] = {}
-    for room in WORDS:  # in the house's order, so that what a room imports is known already
-        below[room] = set(imports[room]).union(*(below[other] for other in imports[room]))
-    direct = {room: {o for o in imports[room] if not any(o in below[x] for x in imports[room] - {o})} for room in WORDS}
+    direct = arrows()
     level: dict[str, int] = {}
     for room in WORDS:
-        level[room] = 1 + max((level[other] for other in imports[room]), default=-1)
+        level[room] = 1 + max((level[other] for other in direct[room]), default=-1)
     rows = [[room for room in WORDS if level[room] == n] for n in range(max(level.values()) + 1)]
     place: dict[str, tuple[float, float]] = {}
     for height, row in enumerate(rows):  # each near the middle of what it imports
@@ -212,21 +245,44 @@ def picture(path: Path) -> None:
         for number, room in enumerate(row):
             place[room] = (number - (len(row) - 1) / 2, height)
     figure, axes = pyplot.subplots(figsize=(11, 1.15 * len(rows)))
+    widest = max(map(len, rows)) / 2
+    axes.set(xlim=(-widest - 0.6, widest + 0.6), ylim=(-0.45, len(rows) - 0.55))
+    axes.axis("off")
     for room, (x, y) in place.items():
         for other in direct[room]:
-            end = place[other]
-            bend = 0.0 if y - end[1] == 1 else 0.12 if end[0] >= x else -0.12
+            boxes = [box for name, box in place.items() if name not in (room, other)]
+            (u, v), ways = place[other], []
+            for from_x, to_x, bend in itertools.product((0, -0.2, 0.2, -0.4, 0.4), (0, -0.3, 0.3), BENDS):
+                start, end = (x + from_x, y - 0.27), (u + to_x, v + 0.27)
+                passed = _hits(axes, start, end, bend, boxes)
+                ways.append((passed, abs(bend) + abs(from_x) / 9 + abs(to_x) / 9, bend, start, end))
+            *_, bend, start, end = min(ways)
             arrow = {"arrowstyle": "-|>", "color": "#7a8699", "lw": 1.1, "shrinkA": 0, "shrinkB": 0}
             arrow |= {"connectionstyle": f"arc3,rad={bend}"}
-            axes.annotate("", xy=(end[0], end[1] + 0.27), xytext=(x, y - 0.27), arrowprops=arrow, zorder=1)
+            drawn = axes.annotate("", xy=end, xytext=start, arrowprops=arrow, zorder=1)
+            drawn.arrow_patch.set_gid(f"{room}-to-{other}")
         fill = "#eaf1fb" if (ZOO / room).is_dir() else "#f6f3ea"
         axes.add_patch(pyplot.Rectangle((x - 0.44, y - 0.27), 0.88, 0.54, fc=fill, ec="#33415c", lw=1, zorder=2))
         axes.text(x, y + 0.07, room, ha="center", va="center", fontsize=11, weight="bold", color="#1b2638", zorder=3)
         axes.text(x, y - 0.12, WORDS[room], ha="center", va="center", fontsize=7, color="#33415c", zorder=3)
-    widest = max(map(len, rows)) / 2
-    axes.set(xlim=(-widest - 0.1, widest + 0.1), ylim=(-0.45, len(rows) - 0.55))
-    axes.axis("off")
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
+def _hits(axes: Any, start: Any, end: Any, rad: float, boxes: list[tuple[float, float]]) -> int:
+    """How many points of matplotlib's arc3 between two places lie in rooms that it does not join, or outside."""
+    (x, y), (u, v) = axes.transData.transform([start, end])
+    bow = ((x + u) / 2 + rad * (v - y), (y + v) / 2 - rad * (u - x))
+    times = [n / 50 for n in range(51)]
+    curve = [
+        [(1 - t) ** 2 * a + 2 * t * (1 - t) * b + t * t * c for a, b, c in ((x, bow[0], u), (y, bow[1], v))]
+        for t in times
+    ]
+    points = axes.transData.inverted().transform(curve)
+    left, right = axes.get_xlim()
+    return sum(
+        not left < px < right or any(abs(px - bx) < 0.47 and abs(py - by) < 0.31 for bx, by in boxes)
+        for px, py in points
+    )
 
 
 def job(name: str) -> None:

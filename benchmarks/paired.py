@@ -6,17 +6,19 @@ doing. Reported are the median of each contender, the median of the ratios and t
 
 import csv
 import gc
-import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from zoo.bench.measures import median_interval
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -40,25 +42,6 @@ class Paired:
             "ratio_high": ratios[high],
             "pairs": len(ratios),
         }
-
-
-def median(values: Iterable[float]) -> float:
-    """Returns the middle value."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def median_interval(count: int) -> tuple[int, int]:
-    """Returns which order statistics enclose the median with 95 % confidence (binomial, exact)."""
-    tail, low = 0.0, 0
-    while low < count // 2:
-        tail += math.comb(count, low) / 2**count
-        if tail > 0.025:
-            break
-        low += 1
-    low = max(low - 1, 0)
-    return low, count - 1 - low
 
 
 def measure(

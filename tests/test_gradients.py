@@ -459,7 +459,7 @@ def test_every_derivative_is_that_of_plain_operations(case, way, dtype):
         assert worst(found, wanted) > 0.1
     elif dtype == tf.bfloat16:  # of which plain operations lose up to a fifth: a norm's gradient is a small difference
         plain = arrays(way_of_plain(way)(case.plain, [tf.cast(t, dtype) for t in tensors_of(case, dtype)]))
-        assert apart(found, wanted) < 0.1 + apart(plain, wanted)
+        assert apart(found, wanted) < min(0.25, 0.06 + apart(plain, wanted))
     else:
         assert worst(found, wanted) < (1e-8 if dtype == tf.float64 else 1e-4)
 
@@ -595,7 +595,7 @@ def test_statistics_over_all_towers_end_with_them():
 def test_second_derivatives_of_whole_networks(case):
     """The gradient of |g|^2 is 2 H g, and H g the difference of two gradients along g.
 
-    A smaller step rounds more, and a larger one may cross the edge of a ReLU or a maximum: one of three has to agree.
+    A smaller step rounds more, and a larger one may cross the edge of a ReLU or a maximum: one of two has to agree.
     """
     model = case.build()
     batch, labels = next(iter(case.data(1)))
@@ -626,4 +626,4 @@ def test_second_derivatives_of_whole_networks(case):
             sides.append(arrays(compiled()))
         return apart(found, [(a - b) / step for a, b in zip(*sides, strict=True)])
 
-    assert min(distance(step / length) for step in (2e-6, 2e-7, 2e-8)) < 2e-8
+    assert min(distance(step / length) for step in (2e-6, 6e-8)) < 1e-8

@@ -86,17 +86,21 @@ def test_a_word_model_keeps_its_recipe_and_takes_what_the_file_says(zoo_command,
         ({"zoo train": {"nets": "lenet5"}}, "nets: Extra inputs are not permitted"),
         ({"zoo train": {"learning": {"epoch": 3}}}, "learning.epoch: Extra inputs are not permitted"),
         ({"zoo train": {"learning": {"epochs": "many"}}}, "learning.epochs: Input should be a valid integer"),
-        ({"zoo train": {"learning": {"epochs": 0}}}, "config.json: epochs: "),
+        (
+            {"zoo train": {"learning": {"epochs": 0}}},
+            ("config.json: epochs: Input should be greater than or equal to 1", "0 is not in the range x>=1"),
+        ),
         ({"zoo train": {"learning": {"optimizer": "adm"}}}, "optimizer: 'adm' is none of sgd"),
         ({"zoo train": {"run": {"resume": True}}}, "run.resume: Extra inputs are not permitted"),
-        ({"zoo train": {"learning": {"epochs": 1}}}, "Missing argument '"),
+        ({"zoo train": {"learning": {"epochs": 1}}}, ("Missing argument 'net'", "Missing argument 'NET'")),
     ],
 )
 def test_a_wrong_file_is_named_with_the_place(value, message, zoo_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = zoo_command("train", "--config", written(tmp_path / "config.json", value))
     assert said.code == 2
-    assert message in said.err
+    wordings = (message,) if isinstance(message, str) else message  # each typer's
+    assert any(wording in said.err for wording in wordings)
     assert said.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 

@@ -32,6 +32,7 @@ from zoo.training.runfolder import RunFolder
 from zoo.training.settings import RunOptions
 from zoo.training.state import (
     RunState,
+    Sums,
     assign,
     callback_states,
     plain,
@@ -40,7 +41,7 @@ from zoo.training.state import (
     restore_random_state,
     variables_of,
 )
-from zoo.training.step import RATE, REGULARIZATION, TASK, StepResult
+from zoo.training.step import RATE, StepResult
 from zoo.weights.saving import card_of
 
 if TYPE_CHECKING:
@@ -89,27 +90,6 @@ class History:
     step: int
     first_step: int = 0
     segments: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass
-class Sums:
-    """Losses since a line or an epoch began."""
-
-    task: float = 0.0
-    regularization: float = 0.0
-    steps: int = 0
-
-    def add(self, row: np.ndarray) -> None:
-        """Adds a step's losses."""
-        self.task += float(row[TASK])
-        self.regularization += float(row[REGULARIZATION])
-        self.steps += 1
-
-    def means(self) -> dict[str, float]:
-        """Returns the mean total, task and regularization loss."""
-        count = max(self.steps, 1)
-        task, regularization = self.task / count, self.regularization / count
-        return {"loss": task + regularization, "task_loss": task, "regularization_loss": regularization}
 
 
 @dataclass
@@ -230,7 +210,7 @@ class Loop:
         warn_of_large_batch(feed.global_batch, feed.stream.examples)
         warn_of_what_never_comes(trainer.schedule, run.profile, self.total)
         self.step, self.rate, self.stopped = int(self.engine.step.numpy()), 0.0, ""
-        self.line_sums, self.epoch_sums = Sums(), Sums()
+        self.line_sums, self.epoch_sums = Sums(0.0, 0.0, 0), Sums(0.0, 0.0, 0)
         self.last = {"log": self.step, "validation": self.step, "save": -1, "epoch_end": self.step}
         self.results: dict[str, Any] = {}
         self.training_seconds, self._saved_at, self._line_at = 0.0, time.monotonic(), time.monotonic()
@@ -434,7 +414,7 @@ class Loop:
         if epoch_ended and self.last["epoch_end"] != self.step:
             self.last["epoch_end"] = self.step
             logs = {**self.epoch_sums.means(), **{k: v for k, v in self.results.items() if k not in ("step", "epoch")}}
-            self.epoch_sums = Sums()
+            self.epoch_sums = Sums(0.0, 0.0, 0)
             self.callbacks.on_epoch_end(self.feed.epoch - 1, logs)
         minutes = self.options.checkpoint_minutes
         due = bool(self.options.checkpoint_steps and self.step % self.options.checkpoint_steps == 0)
@@ -472,7 +452,7 @@ class Loop:
             {"step": self.step, "epoch": epoch, "kind": "train", **means, "examples_per_second": round(speed, 1)}
         )
         self.last["log"] = self.step
-        self.line_sums = Sums()
+        self.line_sums = Sums(0.0, 0.0, 0)
         for metric in self.engine.metrics:
             metric.reset_state()
         self.training_seconds += seconds

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from zoo.parallel.shards import own_batch
-from zoo.training.losses import TaskLoss
-from zoo.training.step import RATE, Engine, Observation, StepResult, StepSettings
+from zoo.training.step import RATE, Engine, Observation, StepResult
 
 _ATTEMPTS = 10  # at a batch to be tested, whose workers die one after the other
 
@@ -54,15 +51,8 @@ class ParameterServerEngine(Engine):
     dies its step is taken by another.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        task: TaskLoss,
-        variables: Mapping[str, keras.Variable],
-        settings: StepSettings,
-    ) -> None:
-        super().__init__(model, optimizer, task, variables, settings)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._own = tf.function(lambda iterator: self._row(own_batch(iterator)), autograph=False)
         self._tested_batch = tf.function(self._test_parts, autograph=False, reduce_retracing=True)

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from zoo.training.step import Engine
+from zoo.training.step import REGULARIZATION, TASK, Engine
 from zoo.weights.names import assign as assign_by_name
 from zoo.weights.names import named_variables
 
@@ -32,10 +32,24 @@ class _Stop:
 
 
 @dataclasses.dataclass
-class _Sums:
+class Sums:
+    """Losses since a line or an epoch began."""
+
     task: float
     regularization: float
     steps: int
+
+    def add(self, row: np.ndarray) -> None:
+        """Adds a step's losses."""
+        self.task += float(row[TASK])
+        self.regularization += float(row[REGULARIZATION])
+        self.steps += 1
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean total, task and regularization loss."""
+        count = max(self.steps, 1)
+        task, regularization = self.task / count, self.regularization / count
+        return {"loss": task + regularization, "task_loss": task, "regularization_loss": regularization}
 
 
 @dataclasses.dataclass
@@ -66,8 +80,8 @@ class RunState:
     results: dict[str, float]
     monitor: _Stop
     last: _Last
-    line_sums: _Sums
-    epoch_sums: _Sums
+    line_sums: Sums
+    epoch_sums: Sums
     random: _Random
     callbacks: list[dict[str, Any]]
 

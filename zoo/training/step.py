@@ -54,6 +54,13 @@ class StepSettings:
     jit_compile: bool = False
     steps_per_call: int = 1  # most steps that `train` is asked for
     sync_batch_norm: bool = False
+    towers: Towers | None = None  # for a `TowerEngine`
+
+    def __post_init__(self) -> None:
+        if self.towers is not None and self.jit_compile:
+            raise ValueError("XLA compiles for one device at a time: jit_compile goes with mirrored, not with towers")
+        if self.towers is not None and self.accumulate > 1 and not self.towers.synchronous:
+            raise ValueError("asynchronous towers apply what they have: they go with accumulate=1 only")
 
 
 class Engine:
@@ -77,7 +84,7 @@ class Engine:
         self.metrics, self.validation_metrics = list(settings.metrics), list(settings.validation_metrics)
         self.clip_norm, self.multipliers = settings.clip_norm, settings.multipliers
         self.accumulate, self.steps_per_call = settings.accumulate, settings.steps_per_call
-        self.sync_batch_norm = settings.sync_batch_norm
+        self.sync_batch_norm, self.towers = settings.sync_batch_norm, settings.towers
         with self.strategy.scope():
             self.step = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="step", aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -324,23 +331,9 @@ class Engine:
 
 
 class TowerEngine(Engine):
-    """Steps in which each tower takes its part of the batch; arguments besides `towers` as for `Engine`."""
+    """Steps in which each of the settings' towers takes its part of the batch."""
 
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        task: TaskLoss,
-        variables: Mapping[str, keras.Variable],
-        settings: StepSettings,
-        towers: Towers,
-    ) -> None:
-        self.towers = towers
-        if settings.jit_compile:
-            raise ValueError("XLA compiles for one device at a time: jit_compile goes with mirrored, not with towers")
-        if settings.accumulate > 1 and not towers.synchronous:
-            raise ValueError("asynchronous towers apply what they have: they go with accumulate=1 only")
-        super().__init__(model, optimizer, task, variables, settings)
+    towers: Towers
 
     def _everywhere(self, batch: Any, observe: bool = False) -> tuple[Any, ...]:
         size = batch_size(batch)

@@ -265,8 +265,8 @@ class Trainer:
                     jit_compile=self.jit_compile,
                     steps_per_call=self.steps_per_call,
                     sync_batch_norm=self.sync_batch_norm,
+                    **options,
                 ),
-                **options,
             )
         return self.engine
 
@@ -364,7 +364,7 @@ def _check_counts(**counts: int | None) -> None:
 
 
 def make_engine(place: Strategy, jit_compile: bool = False) -> tuple[type[Engine], dict[str, Any]]:
-    """Returns the class of the steps, and the options that it takes besides `Engine`'s; ValueError where XLA cannot."""
+    """Returns the class of the steps, and the settings that are its own; ValueError where XLA cannot."""
     if jit_compile and isinstance(place, tf.distribute.MirroredStrategy):
         devices = place.extended.worker_devices
         if len(devices) > 1 and any("CPU" in device.upper() for device in devices):
