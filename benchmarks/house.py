@@ -188,6 +188,7 @@ WORDS = {
     "hdf5": "foreign HDF5, in a child process",
     "_compat": "private APIs, each with why",
     "devices": "settings before TensorFlow",
+    "inputs": "like those trained on?",
     "scoping": "scoped function \u2192 Keras model",
     "layers": "layers, dense block, gradients",
     "rnn": "cells, wrappers, loops",

@@ -13,8 +13,8 @@ ZOO = Path(__file__).parents[1] / "zoo"
 # the script that counts and draws what is checked here
 house = SimpleNamespace(**runpy.run_path(str(ZOO.parent / "benchmarks" / "house.py")))
 ORDER = [
-    "files", "hdf5", "_compat", "devices", "scoping", "layers", "rnn", "slim", "data", "weights", "registry", "nets",
-    "parallel", "training", "inference", "transfer", "bench", "cli",
+    "files", "hdf5", "_compat", "devices", "inputs", "scoping", "layers", "rnn", "slim", "data", "weights", "registry",
+    "nets", "parallel", "training", "inference", "transfer", "bench", "cli",
 ]  # fmt: skip
 
 LINES, ARGUMENTS = 60, 8

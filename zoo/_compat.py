@@ -145,14 +145,16 @@ def layers_inside(layer: keras.layers.Layer, *, include_self: bool = True) -> li
     return list(layer._flatten_layers(include_self=include_self))
 
 
-def before_symbolic_build(model: keras.Model, prepare: Callable[[Any], Any]) -> None:
-    """Lets a function change the batch by which Keras' `fit` learns the shapes and types of a model's inputs."""
-    build = model._symbolic_build
+class SymbolicBuild(keras.Model):
+    """A Keras model that may change the batch by which `fit` learns the shapes and types of its inputs."""
 
-    def build_here(iterator: Any = None, data_batch: Any = None) -> None:
-        build(iterator=iterator, data_batch=None if data_batch is None else prepare(data_batch))
+    def before_symbolic_build(self, batch: Any) -> Any:
+        """Returns the batch to learn from."""
+        return batch
 
-    model._symbolic_build = build_here
+    def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        prepared = None if data_batch is None else self.before_symbolic_build(data_batch)
+        super()._symbolic_build(iterator=iterator, data_batch=prepared)
 
 
 def learning_rate_of(optimizer: keras.optimizers.Optimizer) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from zoo.scoping.features import check_range
+from zoo.inputs import check_range
 
 logger = logging.getLogger(__name__)
 

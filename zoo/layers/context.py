@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from zoo import scoping
+from zoo.inputs import PREPARE
 from zoo.layers import recompute
 from zoo.scoping import keras_names
-from zoo.scoping.features import PREPARE
 
 Activation = keras_names.Activation
 Initializer = keras_names.Initializer

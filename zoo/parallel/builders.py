@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from zoo._compat import before_symbolic_build
 from zoo.parallel.places import Where, check_devices, choose_devices
-from zoo.parallel.strategies import mirrored, optimizer_here
+from zoo.parallel.strategies import mirrored
 from zoo.parallel.towers import Share, Towers
 from zoo.registry import Net, get_net
 from zoo.scoping import Model
@@ -73,39 +71,6 @@ class CallingTowers(Towers):
 
         outputs = joined(*flat, *(tf.convert_to_tensor(weight) for weight in weights))
         return tf.nest.pack_sequence_as(structure[0], outputs)
-
-
-def _for_keras(model: Model) -> Model:
-    """Lets this mirrored model (not one loaded from its file) be compiled anywhere, and fitted on whole numbers.
-
-    Keras wants the optimizer to be made in the strategy's scope. Before the first step it looks at the mean of the
-    replicas' inputs, which of word numbers and lengths are no whole numbers any more.
-    """
-    plain = model.compile
-
-    def compile_here(optimizer: Any = "rmsprop", *args: Any, **kwargs: Any) -> None:
-        with model.distribute_strategy.scope():
-            made = isinstance(optimizer, keras.optimizers.Optimizer)
-            plain(optimizer_here(optimizer) if made else optimizer, *args, **kwargs)
-
-    def of_built_types(batch: Any) -> Any:
-        inputs, *others = batch if isinstance(batch, tuple) else (batch,)
-        return (_of_built_types(inputs, model.input_specs), *others)
-
-    model.compile = compile_here  # type: ignore[method-assign]
-    before_symbolic_build(model, of_built_types)
-    return model
-
-
-def _of_built_types(inputs: Any, specs: Any) -> Any:
-    """Casts inputs to the types that the model was built for: place by place, or by rank where a network also takes
-    another structure (a sequence without its lengths).
-    """
-    try:
-        return tf.nest.map_structure(lambda value, spec: tf.cast(value, spec.dtype), inputs, specs)
-    except (TypeError, ValueError):
-        of_rank = {spec.shape.rank: spec.dtype for spec in tf.nest.flatten(specs)}
-        return tf.nest.map_structure(lambda value: tf.cast(value, of_rank.get(len(value.shape), value.dtype)), inputs)
 
 
 def _rows(parts: Sequence[Any], sizes: Sequence[Any]) -> Any:
@@ -189,7 +154,7 @@ def multi_gpu(
                 f"mirrored replicas agree by 'mean'; for {batch_norm!r} take towers, or the trainer's option"
             )
         with mirrored(chosen, reduction).scope():
-            return _for_keras(net(**options))
+            return net(**options)
     towers = CallingTowers(chosen, variables=variables, batch_norm=batch_norm)
     with towers.scope():
         model = net(**options)

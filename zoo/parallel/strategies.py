@@ -126,19 +126,6 @@ def is_chief() -> bool:
         return task.get("type", "worker") == "worker" and int(task.get("index", 0)) == 0
 
 
-def optimizer_here(optimizer: Any) -> Any:
-    """Returns a Keras optimizer for the current strategy: one made outside its scope and not yet used is made again."""
-    made_here = tf.distribute.get_strategy().extended.variable_created_in_scope
-    if optimizer.built or made_here(optimizer.iterations.value):
-        return optimizer
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if inner is not None:  # loss scaling
-        return type(optimizer)(optimizer_here(inner), initial_scale=optimizer.initial_scale)
-    rate = _compat.learning_rate_of(optimizer)
-    rate = rate if callable(rate) else float(optimizer.learning_rate)
-    return type(optimizer).from_config({**optimizer.get_config(), "learning_rate": rate})
-
-
 def check_batch(strategy: Strategy, batch: int | None, examples: int | None) -> None:
     """Raises ValueError for a global batch that leaves a device without an example; `examples` are an epoch's."""
     count = replica_count(strategy)

@@ -11,12 +11,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo._compat import check_tensorflow, keras_global, optimizer_for
+from zoo._compat import SymbolicBuild, check_tensorflow, keras_global, optimizer_for
 from zoo.files import reading
 from zoo.hdf5 import clean_copy
+from zoo.inputs import check_card, check_inputs, check_range
 from zoo.scoping.args import arg_scope
 from zoo.scoping.cost import summary_text
-from zoo.scoping.features import Features, check_card, check_looks, check_range, one_for_none
+from zoo.scoping.features import Features, one_for_none
 from zoo.scoping.frames import Frame
 from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
 from zoo.scoping.losses import check_loss, makers_of
@@ -29,9 +30,10 @@ from zoo.scoping.names import (
     root_of,
 )
 from zoo.scoping.net_spec import NetSpec, description_of
-from zoo.scoping.replicas import replicas
+from zoo.scoping.replicas import optimizer_here, replicas
 from zoo.scoping.specs import (
     as_specs,
+    cast_to_specs,
     check_dense,
     dense_tensor,
     named_specs,
@@ -48,7 +50,7 @@ class NotBuiltError(ValueError, AttributeError):
 
 
 @keras.saving.register_keras_serializable(package="zoo")
-class Model(keras.Model):
+class Model(SymbolicBuild):
     """A scoped function as a Keras 3 model.
 
     Args:
@@ -161,6 +163,8 @@ class Model(keras.Model):
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any) -> None:
         """Keras' `compile`; says it where a loss or a metric takes probabilities and the network returns logits.
 
+        A model that was built in a strategy's scope is compiled in it, wherever this is called.
+
         Args:
           optimizer: Keras' name or object.
           loss: Keras' name, object or function, or a list or dict of them. For a network that returns logits, as all
@@ -173,7 +177,17 @@ class Model(keras.Model):
         """
         given = dict(zip(("loss_weights", "metrics", "weighted_metrics"), args, strict=False)) | kwargs  # Keras' order
         self.check_loss(loss, *(given.get(name) for name in ("metrics", "weighted_metrics")))
-        keras.Model.compile(self, optimizer, loss, *args, **kwargs)
+        with self.distribute_strategy.scope():
+            if isinstance(optimizer, keras.optimizers.Optimizer):
+                optimizer = optimizer_here(optimizer)
+            keras.Model.compile(self, optimizer, loss, *args, **kwargs)
+
+    def before_symbolic_build(self, batch: Any) -> Any:
+        """Before its first step `fit` looks at the mean of the replicas' inputs, of word numbers no whole numbers."""
+        if not self.built or self.distribute_strategy.num_replicas_in_sync < 2:
+            return batch
+        inputs, *others = batch if isinstance(batch, tuple) else (batch,)
+        return (cast_to_specs(inputs, self.input_specs), *others)
 
     def check_loss(self, loss: Any, *metrics: Any) -> None:
         """Says that a loss or a metric takes probabilities where the network returns logits, at once or when built."""
@@ -269,19 +283,8 @@ class Model(keras.Model):
     # ---- features: end points, and a look at the range of the inputs -------------------------------------------------
 
     def check_once(self, inputs: Any, looks: bool = True) -> None:
-        """Warns, the first time that the model meets values, of float pictures in another range than it expects.
-
-        With `looks` also of pictures that look unlike the ones on which the weights' card says they were trained.
-        """
-        expected = None if self._store.range_checked else self.card.get("input_range")
-        if expected is None or isinstance(inputs, (dict, list, tuple)) or not hasattr(inputs, "dtype"):
-            return
-        symbolic = tf.is_symbolic_tensor(inputs) or isinstance(inputs, keras.KerasTensor)
-        if symbolic or not tf.as_dtype(inputs.dtype).is_floating:
-            return
-        self._store.range_checked = True
-        if check_range(inputs[:32], *expected) and looks:
-            check_looks(inputs[:32], self.card.get("pictures"))
+        """Warns, the first time that the model meets values, of pictures unlike its card's; see `check_inputs`."""
+        self._store.range_checked = self._store.range_checked or check_inputs(self.card, inputs, looks)
 
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; warns once of arrays in another range than the model expects."""
@@ -304,7 +307,7 @@ class Model(keras.Model):
         return keras.Model.predict(self, x, *args, **kwargs)
 
     def outputs_and_end_points(self, inputs: Any, training: bool = False) -> tuple[Any, dict[str, Any]]:
-        """Runs the network once and returns both parts of its result; what a call keeps of them is the first.
+        """Runs the network once and returns both parts of its result; a call returns the first.
 
         Args:
           inputs: A batch of network inputs, of a built model.
@@ -581,10 +584,8 @@ class Model(keras.Model):
 
     def _need_built(self) -> None:
         if not self.built:
-            raise NotBuiltError(
-                f"Model {self.name!r} has no variables yet: it is built from its input's shape. Pass "
-                "input_shape=(32, 32, 1) when you make it, or call it once."
-            )
+            missing = f"Model {self.name!r} has no variables yet: it is built from its input's shape. "
+            raise NotBuiltError(f"{missing}Pass input_shape=(32, 32, 1) when you make it, or call it once.")
 
     def summary(self, line_length: int | None = None, print_fn: Callable[[str], Any] = print, **_: Any) -> None:
         """Prints a table of the variable scopes, nested, with their outputs, variables and parameters.

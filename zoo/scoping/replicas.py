@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from zoo._compat import learning_rate_of
+
 
 class Replicas(Protocol):
     """The part of one replica in the whole batch.
@@ -108,3 +110,16 @@ def synchronized_batch_norm(wanted: bool) -> Iterator[None]:
         yield
     finally:
         _SYNCHRONIZED.reset(token)
+
+
+def optimizer_here(optimizer: Any) -> Any:
+    """Returns a Keras optimizer for the current strategy: one made outside its scope and not yet used is made again."""
+    made_here = tf.distribute.get_strategy().extended.variable_created_in_scope
+    if optimizer.built or made_here(optimizer.iterations.value):
+        return optimizer
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:  # loss scaling
+        return type(optimizer)(optimizer_here(inner), initial_scale=optimizer.initial_scale)
+    rate = learning_rate_of(optimizer)
+    rate = rate if callable(rate) else float(optimizer.learning_rate)
+    return type(optimizer).from_config({**optimizer.get_config(), "learning_rate": rate})

@@ -113,6 +113,17 @@ def named_specs(specs: Any) -> Any:
     }
 
 
+def cast_to_specs(inputs: Any, specs: Any) -> Any:
+    """Casts inputs to the specs' types: place by place, or by rank where they have another structure than the specs (a
+    sequence without its lengths).
+    """
+    try:
+        return tf.nest.map_structure(lambda value, spec: tf.cast(value, spec.dtype), inputs, specs)
+    except (TypeError, ValueError):
+        of_rank = {spec.shape.rank: spec.dtype for spec in tf.nest.flatten(specs)}
+        return tf.nest.map_structure(lambda value: tf.cast(value, of_rank.get(len(value.shape), value.dtype)), inputs)
+
+
 def specs_to_config(specs: Any) -> Any:
     """Returns the specs in JSON."""
     return tf.nest.map_structure(lambda s: {"shape": s.shape.as_list(), "dtype": s.dtype.name}, specs)

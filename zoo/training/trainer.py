@@ -14,9 +14,10 @@ from zoo._compat import layers_inside, learning_rate_of
 from zoo.data.stream import as_stream
 from zoo.data.tfrecord.files import damage_named
 from zoo.parallel.shards import distributed
-from zoo.parallel.strategies import Strategy, check_batch, optimizer_here, worker_count
+from zoo.parallel.strategies import Strategy, check_batch, worker_count
 from zoo.parallel.towers import Towers
 from zoo.scoping import Model
+from zoo.scoping.replicas import optimizer_here
 from zoo.training.averages import ExponentialMovingAverage
 from zoo.training.batch import check_arrays, check_carried_state, output_shape, unpack
 from zoo.training.checkpoints import to_numpy

@@ -106,7 +106,7 @@ def pictures_of(images: np.ndarray, what: str) -> dict[str, Any]:
     ``what`` says in words what they are; the card also has ``size``, ``range``, and the least and the most of each of
     `looks_of`'s numbers.
     """
-    from zoo.scoping.features import looks_of  # imports TensorFlow, which names of weights do without
+    from zoo.inputs import looks_of  # imports TensorFlow, which names of weights do without
 
     looks = {name: [round(float(v.min()), 4), round(float(v.max()), 4)] for name, v in looks_of(images).items()}
     size, span = list(images.shape[1:]), [float(images.min()), float(images.max())]
