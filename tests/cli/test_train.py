@@ -141,7 +141,7 @@ def test_validation_chooses_the_best_model_and_options_reach_the_trainer(tmp_pat
     assert {"gradients/LeNet5/logits/weights", "activations/conv1", "inputs/main", "configuration"} <= tags
 
 
-def test_a_folder_of_pictures_and_its_records(tmp_path, zoo_command):
+def test_a_folder_of_pictures_and_its_records(tmp_path, zoo_command, caplog):
     chance = np.random.default_rng(0)
     for label, level in (("dark", 40), ("light", 200)):
         folder = tmp_path / "pictures" / label
@@ -153,7 +153,12 @@ def test_a_folder_of_pictures_and_its_records(tmp_path, zoo_command):
     said = zoo_command("train", "lenet5", "--data", tmp_path / "pictures", *words, "--out", tmp_path / "a")
     assert said.code == 0, said.err
     assert "images to train on, " in said.out
-    assert json.loads((tmp_path / "a" / "weights.json").read_text())["options"] == {"num_classes": 2}
+    card = json.loads((tmp_path / "a" / "weights.json").read_text())
+    assert (card["options"], card["pictures"]["what"]) == ({"num_classes": 2}, "the pictures of pictures")
+    assert card["pictures"]["contrast"][1] < 0.5
+    board = (np.indices((1, 32, 32, 1)).sum(0) % 2).astype("float32")
+    keras.models.load_model(tmp_path / "a" / "model.keras").predict(board, verbose=0)
+    assert "look unlike the pictures that these weights were trained on, the pictures of pictures" in caplog.text
     records = tmp_path / "records"
     assert zoo_command("tfrecord", "build", tmp_path / "pictures", records, "--shards", 2).code == 0
     said = zoo_command("train", "lenet5", "--data", records, *words, "--out", tmp_path / "b")

@@ -100,7 +100,7 @@ def main() -> None:
             if given.data == "digits"
             else {"data": given.data},
             **(
-                {"pictures": bundled.pictures_of(digits.load("random", 8).train.images, DIGITS)}
+                {"pictures": bundled.pictures_of([digits.load("random", 8).train.images], DIGITS)}
                 if given.data == "digits"
                 else {}
             ),

@@ -1,7 +1,7 @@
 """``zoo train`` of a network for pictures: data, trainer, run folder, and what is said at the end."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from zoo.cli._train_options import Job
 from zoo.cli._train_run import is_left, leave
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from zoo.training import History, Trainer
 
 # What a search for the learning rate makes no use of.
@@ -132,16 +134,30 @@ def _make_trainer(job: Job, about: DataOptions, found: TrainData, model: Any, pl
 
 def _leave(job: Job, about: DataOptions, found: TrainData, model: Any, history: "History", reader: Any) -> str:
     """Writes what a finished run leaves; returns what there is to say of it."""
+    from zoo.weights.bundled import pictures_of
+
     set_of = {"data": about.data, "split": None if "split" in about.unused else about.split}
     run: Mapping[str, Any] = {"net": job.network.spec.name, "options": job.options, "data": set_of}
     licence = f"weights: {job.run.licence}; {DATA_LICENCES.get(about.data, 'data: not stated')}"
     card = {**run, "seed": job.learning.seed, "licence": licence}
+    if "input_range" in model.card:
+        pictures = pictures_of(_some_pictures(found), f"the pictures of {Path(about.data).name}")
+        card, model.card = {**card, "pictures": pictures}, {**model.card, "pictures": pictures}
     evaluation = leave(model, job.folder, history, run, found, reader, card)
     part = "test" if found.test else "validation"
     accuracy = None if evaluation is None else evaluation.accuracy
     chosen = f"the best of {history.step} steps is {history.best_step}, " if found.validation else ""
     measured = f"{part} accuracy {accuracy:.4f}" if accuracy is not None else "no part to measure accuracy on,"
     return f"{history.stopped}: {chosen}{measured} after {history.step} steps"
+
+
+def _some_pictures(found: TrainData, count: int = 512) -> "Iterator[np.ndarray]":
+    """As prepared for the network, unchanged where a part besides the training part has them."""
+    for inputs, _ in (found.validation or found.test or found.train)(0):
+        yield inputs.numpy().astype("float32")
+        count -= len(inputs)
+        if count <= 0:
+            return
 
 
 def _describe_classes(model: Any, found: TrainData) -> Any:

@@ -6,7 +6,7 @@ command), ``seed``, ``accuracy``, ``sha256`` of the weights file, ``licence`` an
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,14 +100,21 @@ def save(model: "Model", path: str | Path, about: Mapping[str, Any]) -> dict[str
     return complete
 
 
-def pictures_of(images: np.ndarray, what: str) -> dict[str, Any]:
-    """Describes pictures [N, H, W, C] for a card, so that a model can say when it meets other ones (see `check_looks`).
+def pictures_of(batches: Iterable[np.ndarray], what: str) -> dict[str, Any]:
+    """Describes pictures for a card, so that a model can say when it meets other ones (see `check_looks`).
 
-    ``what`` says in words what they are; the card also has ``size``, ``range``, and the least and the most of each of
-    `looks_of`'s numbers.
+    ``batches`` are of [N, H, W, C]; ``what`` says in words what they are; the card also has ``size``, ``range``, and
+    the least and the most of each of `looks_of`'s numbers.
     """
     from zoo.inputs import looks_of  # imports TensorFlow, which names of weights do without
 
-    looks = {name: [round(float(v.min()), 4), round(float(v.max()), 4)] for name, v in looks_of(images).items()}
-    size, span = list(images.shape[1:]), [float(images.min()), float(images.max())]
-    return {"what": what, "size": size, "range": span, **looks}
+    size: list[int] = []
+    values: dict[str, list[np.ndarray]] = {}
+    for images in batches:
+        size = list(images.shape[1:])
+        for name, numbers in {"range": images.reshape(len(images), -1), **looks_of(images)}.items():
+            values.setdefault(name, []).append(np.array([numbers.min(), numbers.max()], np.float64))
+    least_and_most = {
+        name: [round(float(np.min(pairs)), 4), round(float(np.max(pairs)), 4)] for name, pairs in values.items()
+    }
+    return {"what": what, "size": size, **least_and_most}
