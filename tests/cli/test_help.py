@@ -95,10 +95,11 @@ def test_choices_are_the_librarys_words():
     from zoo.training.schedules import SCHEDULES
     from zoo.training.summaries import LEVELS
     from zoo.transfer.settings import FITS, HEADS
+    from zoo.transfer.suspicious import CONFLICTS
 
     pairs = {
         "LAYOUTS": LAYOUTS, "REDUCTIONS": REDUCTIONS, "STRATEGIES": STRATEGIES, "OPTIMIZERS": OPTIMIZERS,
-        "SUMMARIES": LEVELS, "PROGRESS": SHOWN, "FITS": FITS, "HEADS": HEADS,
+        "SUMMARIES": LEVELS, "PROGRESS": SHOWN, "FITS": FITS, "HEADS": HEADS, "CONFLICTS": CONFLICTS,
     }  # fmt: skip
     for name, known in pairs.items():
         assert sorted(getattr(_options, name)) == sorted(known), name

@@ -198,10 +198,11 @@ def test_train_of_the_word_model_takes_or_refuses_every_option(zoo_command, devi
 RETRAIN = {
     "images": None, "out": "elsewhere", "net": "cifarnet", "weights": "embedded", "size": 64, "bottleneck": "final",
     "views": 2, "fit": "crop", "background": "#102030", "orient": False, "layout": "classes", "validation": 0.2,
-    "test": 0.2, "max_bad": "5", "near": 0.5, "balance": True, "head": "sgd", "hidden": 5, "dropout": 0.5,
-    "finetune_from": "conv2", "epochs": 3, "finetune_rate": 0.1, "train_batch_norm": True, "seed": 9, "batch_size": 3,
-    "workers": 1, "cache": "cache", "export": False, "accept_changes": True, "option": "dropout_keep_prob=0.5",
-    "demo": True, "devices": "cpu", "memory_growth": False, "gpu_memory_limit": "100", "intra_op_threads": 1,
+    "test": 0.2, "max_bad": "5", "conflicts": "first", "near": 0.5, "balance": True, "head": "sgd", "hidden": 5,
+    "dropout": 0.5, "finetune_from": "conv2", "epochs": 3, "finetune_rate": 0.1, "train_batch_norm": True, "seed": 9,
+    "batch_size": 3, "workers": 1, "cache": "cache", "export": False, "accept_changes": True,
+    "option": "dropout_keep_prob=0.5", "demo": True,
+    "devices": "cpu", "memory_growth": False, "gpu_memory_limit": "100", "intra_op_threads": 1,
     "inter_op_threads": 1, "log_device_placement": True, "soft_placement": False, "config": None, "print_config": None,
 }  # fmt: skip
 

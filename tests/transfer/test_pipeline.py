@@ -230,9 +230,32 @@ def test_pictures_that_cannot_be_trained_on_leave_nothing(tmp_path):
 def test_classes_of_the_same_files_are_refused(pictures, tmp_path):
     for label in "ab":
         shutil.copytree(pictures / "red", tmp_path / "p" / label)
-    with pytest.raises(ValueError, match="All classes hold the same files"):
+    with pytest.raises(ValueError, match="every picture of a, b lies in another class too, so none is left"):
         retrain(tmp_path / "p", tmp_path / "run", cache=tmp_path / "cache", **TINY)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_a_picture_in_two_classes_is_listed_and_not_trained_on(tmp_path):
+    folder = write_folder(tmp_path / "p", names=("a", "b", "b"), per_class=5)
+    twice = next(iter(sorted((folder / "a").iterdir())))
+    shutil.copy(twice, folder / "b" / "again.png")
+    run = retrain(folder, tmp_path / "run", cache=tmp_path / "cache", export=False, **TINY)
+    assert run.facts["conflicts"] == 1 and len(run.scan.pictures) == 14  # of 16
+    rows = list(csv.DictReader((run.folder / "suspicious.csv").open(encoding="utf-8")))
+    names = [(row["path"], row["suggestion"]) for row in rows if "also in" in row["reason"]]
+    assert names == [(f"a/{twice.name}", "b"), ("b/again.png", "a")]
+    assert "In two classes: 1 picture, not trained on" in (run.folder / "report.html").read_text()
+
+
+def test_a_model_of_another_run_is_refused(finished, tmp_path):
+    facts = json.loads((finished[0].folder / "run.json").read_text())
+    facts["classes"] = [f"z{name}" for name in facts["classes"]]
+    for one, name in zip(facts["evaluation"]["classes"], facts["classes"], strict=True):
+        one["name"] = name
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    shutil.copy(finished[0].folder / "model.keras", tmp_path)
+    with pytest.raises(ValueError, match=r"model\.keras knows the classes .*, and run.json beside it knows z"):
+        load_predictor(tmp_path)
 
 
 def test_a_cut_model_file_says_what_to_do(finished, tmp_path):

@@ -9,7 +9,15 @@ import pytest
 from zoo.data.images import encode_png
 from zoo.data.scan import scan_images
 from zoo.data.split import split_scan
-from zoo.transfer.suspicious import apply_decisions, find_suspicious, read_decisions, write_suspicious
+from zoo.transfer.suspicious import (
+    CONFLICTS,
+    Decision,
+    apply_decisions,
+    find_suspicious,
+    read_decisions,
+    settle_conflicts,
+    write_suspicious,
+)
 
 
 @pytest.fixture
@@ -117,3 +125,73 @@ def test_a_formula_in_a_label_is_only_text(scan, suspects, tmp_path):
     write_suspicious(tmp_path / "s.csv", evil, [])
     [row] = csv.DictReader((tmp_path / "s.csv").open(newline="", encoding="utf-8"))
     assert row["label"] == evil[0].label
+
+
+def test_a_class_called_drop_is_written_with_an_equals_sign(scan, suspects, tmp_path):
+    path, classes = tmp_path / "suspicious.csv", ["=dog", "Keep", "cat", "dog", "drop"]
+    write_suspicious(path, [dataclasses.replace(suspects[2], suggestion=name) for name in classes], [])
+    shown = [row["suggestion"] for row in csv.DictReader(path.open(encoding="utf-8"))]
+    assert shown == ["==dog", "=Keep", "cat", "dog", "=drop"]
+    for word, label in [*zip(shown, classes, strict=True), ("drop", None), ("DROP", None), ("=cat", "cat")]:
+        decide(path, {"dog/2.png": word})
+        decisions = read_decisions(path, classes)
+        labels = {p.name: p.label for p in apply_decisions(scan, decisions).pictures}
+        assert labels.get("dog/2.png") == label, word
+        write_suspicious(tmp_path / "again.csv", [], decisions)
+        assert read_decisions(tmp_path / "again.csv", classes) == decisions
+
+
+def of(scan, name):
+    return next(picture for picture in scan.pictures if picture.name == name)
+
+
+@pytest.mark.parametrize(("how", "left_out"), [("drop", {"cat/0.png", "dog/same.png"}), ("first", {"dog/same.png"})])
+def test_a_picture_in_two_classes_teaches_neither(scan, how, left_out):
+    used = settle_conflicts(scan, [], how)
+    assert {p.name for p in scan.pictures} - {p.name for p in used.pictures} == left_out
+    assert not used.conflicts and len(scan.conflicts) == 1  # which suspicious.csv lists
+
+
+def test_conflicts_may_be_refused(scan):
+    with pytest.raises(ValueError, match=r"1 picture in two classes: cat/0.png \(cat\) = dog/same.png \(dog\)"):
+        settle_conflicts(scan, [], "refuse")
+
+
+@pytest.mark.parametrize("how", CONFLICTS)
+@pytest.mark.parametrize(("word", "right"), [("keep", "dog"), ("cat", "cat"), ("drop", "cat")])
+def test_a_decision_settles_a_conflict(scan, how, word, right):
+    same = of(scan, "dog/same.png")
+    decisions = [Decision(same.name, same.sha256, word, same.label)]
+    used = settle_conflicts(apply_decisions(scan, decisions), decisions, how)
+    assert {p.label for p in used.pictures if p.sha256 == same.sha256} == {right}
+
+
+def test_a_class_of_nothing_but_conflicts_is_named(tmp_path):
+    for label in ("a", "b", "c"):
+        (tmp_path / label).mkdir()
+        for i in range(2):
+            level = 9 * i if label == "c" else 50 * i + (label == "b") * i
+            (tmp_path / label / f"{i}.png").write_bytes(encode_png(np.full((6, 6, 3), level, np.uint8)))
+    scan = scan_images(tmp_path)
+    used = settle_conflicts(scan, [], "drop")
+    assert {p.name for p in used.pictures} == {"a/1.png", "b/1.png", "c/1.png"}
+    (tmp_path / "c" / "1.png").unlink()
+    with pytest.raises(ValueError, match=r"every picture of c lies in another class too.*a/0.png \(a\) = b/0.png"):
+        settle_conflicts(scan_images(tmp_path), [], "drop")
+
+
+def test_a_csv_that_gives_one_file_two_labels(tmp_path):
+    for i in range(4):
+        (tmp_path / f"{i}.png").write_bytes(encode_png(np.full((6, 6, 3), 9 * i, np.uint8)))
+    lines = ["path,label", "0.png,a", "1.png,b", "2.png,a", "2.png,b", "3.png,a"]
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    scan = scan_images(tmp_path / "labels.csv")
+    assert {p.name for p in settle_conflicts(scan, [], "drop").pictures} == {"0.png", "1.png", "3.png"}
+    both = of(scan, "2.png")
+    for word, label, right in (("drop", "b", "a"), ("keep", "b", "b"), ("b", "a", "b")):
+        path, decisions = tmp_path / "suspicious.csv", [Decision(both.name, both.sha256, word, label)]
+        changed = apply_decisions(scan, decisions)
+        used = settle_conflicts(changed, decisions, "refuse")
+        assert {p.label for p in used.pictures if p.name == "2.png"} == {right}
+        write_suspicious(path, find_suspicious(changed, split_scan(used), {}, ["a", "b"]), decisions)
+        assert read_decisions(path, ["a", "b"]) == decisions

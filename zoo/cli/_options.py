@@ -25,6 +25,7 @@ BATCH_NORMS = ("mean", "sync", "first")
 LAYOUTS = ("auto", "classes", "subsets")
 FITS = ("pad", "stretch", "crop")
 HEADS = ("softmax", "sgd", "adam")
+CONFLICTS = ("drop", "first", "refuse")
 
 
 def check_numbers(given: Mapping[str, Any]) -> None:

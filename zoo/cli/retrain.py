@@ -11,7 +11,7 @@ import typer
 
 from zoo.cli._app import RARE, App, choice
 from zoo.cli._devices import device_options
-from zoo.cli._options import FITS, HEADS, LAYOUTS, NetOptions, parse_options
+from zoo.cli._options import CONFLICTS, FITS, HEADS, LAYOUTS, NetOptions, parse_options
 from zoo.cli._records import Record, configurable, given_options, with_records
 from zoo.cli.scan import parse_colour, print_scan
 
@@ -83,6 +83,9 @@ class Pictures(Record):
         str,
         typer.Option(help="How many bad files are acceptable: 1%, or a number of files.", rich_help_panel=_PICTURES),
     ] = "1%"
+    conflicts: Annotated[
+        str, choice(*CONFLICTS, help="Pictures in two classes: drop, first or refuse.", rich_help_panel=_PICTURES)
+    ] = CONFLICTS[0]
     near: Annotated[
         float, typer.Option(help="Cosine from which pictures are near-duplicates.", rich_help_panel=_PICTURES)
     ] = 0.95

@@ -141,4 +141,4 @@ def _retrain(job: Job, images: Any, labels: Any, on_scan: Callable[[Scan], None]
         facts,
         job.made_in,
     )
-    return finish(job, run, before, scanned.decisions)
+    return finish(job, run, before, scanned)

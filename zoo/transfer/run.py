@@ -209,6 +209,13 @@ def load_predictor(folder: str | Path) -> Predictor:
         model = load_model(path)
     except ValueError as error:
         raise ValueError(f"{error}. Run `zoo retrain` again with the same --out: it writes it anew.") from error
+    known = model.options.get("classes", facts["classes"])
+    if list(known) != list(facts["classes"]):
+        raise ValueError(
+            f"{path} knows the classes {', '.join(map(str, known))}, and run.json beside it knows "
+            f"{', '.join(facts['classes'])}: they are of two runs. Delete both, and `zoo retrain` with the same --out "
+            "makes them anew."
+        )
     return Predictor(model, Reader.from_dict(facts["reader"]), tuple(facts["classes"]))
 
 

@@ -18,7 +18,7 @@ from zoo.data.scan import Scan, scan_images
 from zoo.data.split import key_of
 from zoo.files import write_whole
 from zoo.transfer.settings import Job
-from zoo.transfer.suspicious import Decision, apply_decisions, read_decisions
+from zoo.transfer.suspicious import Decision, apply_decisions, read_decisions, settle_conflicts
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -29,12 +29,14 @@ class Scanned:
     """The pictures of a run, corrected as a person decided.
 
     Args:
-        scan: The pictures that can be used, and the bad files.
+        scan: The pictures that are used, and the bad files.
         decisions: What ``suspicious.csv`` said.
+        found: The same with the pictures that are left out because they lie in two classes.
     """
 
     scan: Scan
     decisions: list[Decision]
+    found: Scan
 
     @property
     def classes(self) -> list[str]:
@@ -64,7 +66,11 @@ class Scanned:
         for number, *words in (
             (len(scan.bad), "bad file (bad_files.csv)", "bad files (bad_files.csv)"),
             (len(scan.duplicates), "group of equal pictures"),
-            (len(scan.conflicts), "picture in two classes (suspicious.csv)"),
+            (
+                len(self.found.conflicts),
+                "picture in two classes (suspicious.csv)",
+                "pictures in two classes (suspicious.csv)",
+            ),
             (len(self.decisions), "decision read from suspicious.csv"),
         ):
             parts += [pluralize(number, *words)] if number else []
@@ -85,11 +91,9 @@ def scan_pictures(job: Job, images: Any, labels: Any, on_scan: Callable[[Scan], 
     if on_scan:
         on_scan(scan)
     decisions = read_decisions(job.folder / "suspicious.csv", scan.labels)
-    scanned = Scanned(apply_decisions(scan, decisions), decisions)
-    scanned.scan.check(settings.max_bad)
-    if len(set(scanned.label_of.values())) < 2:
-        raise ValueError("All classes hold the same files, so there is nothing to tell them apart by.")
-    return scanned
+    found = apply_decisions(scan, decisions)
+    found.check(settings.max_bad)
+    return Scanned(settle_conflicts(found, decisions, settings.conflicts), decisions, found)
 
 
 def write_scan(job: Job, scanned: Scanned) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from zoo.data.folders import LAYOUTS
 from zoo.data.scan import parse_limit
+from zoo.transfer.suspicious import CONFLICTS, DROP
 
 HEADS = ("softmax", "sgd", "adam")
 FITS = ("pad", "stretch", "crop")
@@ -32,6 +33,8 @@ class Settings:
         validation: Share of the pictures that calibrate and judge fine-tuning.
         test: Share of the pictures that measure.
         max_bad: How many bad files are acceptable.
+        conflicts: What becomes of a picture that lies in two classes, which ``suspicious.csv`` lists: "drop" leaves it
+            out, "first" takes the label that is first in the order of names, "refuse" refuses.
         near: Cosine of the standardised features of a middle end point above which two pictures are near-duplicates.
         balance: Lets every class count alike.
         head: "softmax" (L-BFGS), or "sgd" or "adam": a head trained by steps.
@@ -57,6 +60,7 @@ class Settings:
     validation: float = 0.1
     test: float = 0.1
     max_bad: str = "1%"
+    conflicts: str = DROP
     near: float = 0.95
     balance: bool = False
     head: str = "softmax"
@@ -75,6 +79,7 @@ class Settings:
             (self.views >= 0, "views must be 0 or more", self.views),
             (self.fit in FITS, f"fit must be one of {', '.join(FITS)}", self.fit),
             (self.layout in LAYOUTS, f"layout must be one of {', '.join(LAYOUTS)}", self.layout),
+            (self.conflicts in CONFLICTS, f"conflicts must be one of {', '.join(CONFLICTS)}", self.conflicts),
             (self.head in HEADS, f"head must be one of {', '.join(HEADS)}", self.head),
             (self.hidden >= 0, "hidden must be 0 or more", self.hidden),
             (0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout),

@@ -4,18 +4,29 @@ import csv
 import dataclasses
 import io
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from zoo.data.scan import Scan
+from zoo.data import pluralize
+from zoo.data.scan import Picture, Scan
 from zoo.data.split import Split
 from zoo.files import reading, write_whole
 
 COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "cosine", "reason", "sha256")
 SURE = 0.8
 KEEP, DROP = "keep", "drop"
+CONFLICTS = (DROP, "first", "refuse")
+
+
+def as_word(label: str) -> str:
+    """What the column ``decision`` takes for a class: its name, after a "=" where the name alone means something else.
+
+    That are names such as "drop" and "keep", and those that begin with a "=".
+    """
+    return f"={label}" if label.lower() in (KEEP, DROP) or label.startswith("=") else label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +54,17 @@ class Suspect:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What a person decided: "keep", "drop", or the right label."""
+    """What a person decided of a picture of this label: "keep", "drop", or the right label as ``as_word`` writes it."""
 
     path: str
     sha256: str
     decision: str
     label: str
+
+    @property
+    def right_label(self) -> str:
+        """The label that it has from now on."""
+        return self.label if self.decision in (KEEP, DROP) else self.decision.removeprefix("=")
 
 
 def find_suspicious(
@@ -63,7 +79,7 @@ def find_suspicious(
     Args:
         scan: The pictures.
         split: Their sets.
-        probabilities: Content hash -> [K].
+        probabilities: Content hash -> [K]; pictures that it does not have were left out for lying in two classes.
         classes: The K labels.
         near_pairs: (content hash, content hash, cosine) of near-duplicates that have different labels.
 
@@ -87,9 +103,11 @@ def find_suspicious(
                 seen.add(picture.sha256)
     unsure = []
     for picture in scan.pictures:
-        row = probabilities[picture.sha256]
+        row = probabilities.get(picture.sha256)
+        if row is None or picture.sha256 in seen:
+            continue
         best = int(row.argmax())
-        if classes[best] != picture.label and row[best] >= SURE and picture.sha256 not in seen:
+        if classes[best] != picture.label and row[best] >= SURE:
             where = split.sets[picture.sha256]
             reason = f"the model disagrees ({where} picture)"
             sure = round(float(row[best]), 4)
@@ -99,14 +117,18 @@ def find_suspicious(
 
 def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: Sequence[Decision]) -> None:
     """Writes the CSV; decisions made before stay in it, also those whose picture is no longer suspicious."""
-    made = {(decision.sha256, decision.path): decision for decision in decisions}
+    left = list(decisions)
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for suspect in suspects:
-        decision = made.pop((suspect.sha256, suspect.path), None)
-        writer.writerow([decision.decision if decision else "", *dataclasses.astuple(suspect)])
-    for decision in made.values():
+        row = dataclasses.replace(suspect, suggestion=as_word(suspect.suggestion))
+        about = [d for d in left if (d.sha256, d.path, d.right_label) == (suspect.sha256, suspect.path, suspect.label)]
+        for decision in about[:1]:
+            left.remove(decision)
+            row = dataclasses.replace(row, label=decision.label)
+        writer.writerow([about[0].decision if about else "", *dataclasses.astuple(row)])
+    for decision in left:
         kept = {**dataclasses.asdict(decision), "reason": "decided before"}
         writer.writerow([kept.get(column, "") for column in COLUMNS])
     write_whole(path, text.getvalue().encode())
@@ -133,26 +155,69 @@ def read_decisions(path: str | Path, classes: Sequence[str]) -> list[Decision]:
         word = unicodedata.normalize("NFC", (row["decision"] or "").strip())
         if not word:
             continue
-        if word not in classes:
-            word = word.lower() if word.lower() in (KEEP, DROP) else word
-        if word not in (KEEP, DROP, *classes):
+        if word.startswith("=") and word[1:] in classes:
+            word = as_word(word[1:])
+        elif word in classes and word not in (KEEP, DROP):
+            word = as_word(word)
+        elif word.lower() in (KEEP, DROP):
+            word = word.lower()
+        else:
             wrong.append(f"row {number} ({row['path']}) has {word!r}")
         decisions.append(Decision(row["path"] or "", row["sha256"] or "", word, row["label"] or ""))
     if wrong:
         raise ValueError(
             f"{path}, column decision: {'; '.join(wrong[:5])}{f'; and {len(wrong) - 5} more' if wrong[5:] else ''}. "
-            f"Allowed: nothing, {KEEP}, {DROP}, or a class: {', '.join(classes)}"
+            f"Allowed: nothing, {KEEP}, {DROP}, or a class: {', '.join(map(as_word, classes))}"
         )
     return decisions
 
 
 def apply_decisions(scan: Scan, decisions: Sequence[Decision]) -> Scan:
     """Returns the scan without the dropped pictures and with the labels set right; the files stay as they are."""
-    made = {(decision.sha256, decision.path): decision.decision for decision in decisions}
+    made: dict[tuple[str, str], list[Decision]] = {}
+    for decision in decisions:
+        made.setdefault((decision.sha256, decision.path), []).append(decision)
+    copies = Counter((picture.sha256, picture.name) for picture in scan.pictures)  # a CSV may give a file two labels
     pictures = []
     for picture in scan.pictures:
-        word = made.get((picture.sha256, picture.name), KEEP)
-        if word == DROP:
-            continue
-        pictures.append(picture if word == KEEP else dataclasses.replace(picture, label=word))
+        key = (picture.sha256, picture.name)
+        about = [d for d in made.get(key, []) if copies[key] == 1 or d.label == picture.label]
+        if not about or about[-1].decision == KEEP:
+            pictures.append(picture)
+        elif about[-1].decision != DROP:
+            pictures.append(dataclasses.replace(picture, label=about[-1].right_label))
     return dataclasses.replace(scan, pictures=pictures)
+
+
+def settle_conflicts(scan: Scan, decisions: Sequence[Decision], how: str) -> Scan:
+    """Returns the scan without pictures that lie in two classes, as one of the labels is wrong.
+
+    Args:
+        scan: The pictures, with the decisions applied.
+        decisions: A copy that a person has decided about settles it: the others go.
+        how: "drop" leaves all copies out, "first" those of other labels than the first in the order of names, "refuse"
+            raises.
+
+    Raises:
+        ValueError: For "refuse", naming them; or a class has no other pictures.
+    """
+    decided = {(d.sha256, d.path, d.right_label) for d in decisions if d.decision != DROP}
+    out: set[Picture] = set()
+    open_ones = []
+    for group in scan.conflicts:
+        labels = {p.label for p in group if (p.sha256, p.name, p.label) in decided}
+        if len(labels) != 1:
+            open_ones.append(group)
+            labels = {group[0].label} if how == "first" else set()
+        out |= {picture for picture in group if picture.label not in labels}
+    shown = "; ".join(" = ".join(f"{p.name} ({p.label})" for p in group[:4]) for group in open_ones[:5])
+    named = f"{shown}{f'; and {len(open_ones) - 5} more' if open_ones[5:] else ''}"
+    if open_ones and how == "refuse":
+        raise ValueError(f"{pluralize(len(open_ones), 'picture')} in two classes: {named}. Leave each in one of them")
+    used = [picture for picture in scan.pictures if picture not in out]
+    if lost := sorted(set(scan.labels) - {picture.label for picture in used}):
+        raise ValueError(
+            f"every picture of {', '.join(lost)} lies in another class too, so none is left to train on: {named}. "
+            "Leave each in one class"
+        )
+    return dataclasses.replace(scan, pictures=used)

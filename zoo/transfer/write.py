@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,24 @@ from zoo.files import remove, replacing, write_whole
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.report import write_report
 from zoo.transfer.run import FORMAT, Earlier, Run, replace_run
+from zoo.transfer.scan import Scanned
 from zoo.transfer.settings import Job, Settings
-from zoo.transfer.suspicious import Decision, find_suspicious, write_suspicious
+from zoo.transfer.suspicious import find_suspicious, write_suspicious
 
 EXPORT_CHECKED = 16  # pictures on which the exported model is compared with the training path
 
 
-def finish(job: Job, run: Run, before: Earlier | None, decisions: Sequence[Decision]) -> Run:
+def finish(job: Job, run: Run, before: Earlier | None, scanned: Scanned) -> Run:
     """Writes everything a finished run has, and puts it in the place of the one before."""
     run.facts["changes"] = what_changed(before, run.scan, run.settings, run.evaluation)
     for name in ("model.keras", "saved_model"):
         remove(run.place / name)  # of a run that was killed: it knows other classes and weights
-    suspects = find_suspicious(run.scan, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
+    decisions = scanned.decisions
+    suspects = find_suspicious(scanned.found, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
     write_suspicious(run.place / "suspicious.csv", suspects, decisions)
     decided = {(decision.sha256, decision.path) for decision in decisions}
     run.facts["suspicious"] = [dataclasses.asdict(s) for s in suspects if (s.sha256, s.path) not in decided]
+    run.facts["conflicts"] = len(scanned.found.conflicts)
     run.facts["decisions"] = [dataclasses.asdict(decision) for decision in decisions]
     write_predictions(run)
     if job.export:
