@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from zoo.transfer.evaluation import Evaluation, calibration_bins, evaluate, wilson
+from zoo.transfer.evaluation import Evaluation, calibration_bins, calibration_by_chance, evaluate, wilson
 
 
 @pytest.fixture
@@ -95,3 +95,32 @@ def test_row_31_labels_counted_from_one_are_refused():
 def test_json_round_trip(predictions):
     result = evaluate(*predictions)
     assert Evaluation.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+
+
+def calibrated(count, seed, shift=0.0):
+    """The evaluation of a model whose confidence is right, or too high by `shift`."""
+    generator = np.random.default_rng(seed)
+    sure = generator.uniform(0.5 + shift, 1.0, count)
+    labels = (generator.random(count) > sure - shift).astype(int)
+    return evaluate(np.stack([sure, 1 - sure], 1), labels, ["a", "b"])
+
+
+def test_the_error_that_chance_gives_is_that_of_calibrated_models():
+    for count in (30, 50, 400):
+        found = [calibrated(count, seed) for seed in range(150)]
+        errors = [one.calibration_error for one in found]
+        usual, most = np.mean([calibration_by_chance(one.bins, 400) for one in found], 0)
+        assert usual == pytest.approx(np.mean(errors), rel=0.1)
+        assert np.mean(errors < most) == pytest.approx(0.95, abs=0.04)
+
+
+def test_what_is_said_of_the_confidence():
+    few, many, wrong = calibrated(50, 1), calibrated(4000, 2), calibrated(400, 1, shift=0.2)
+    assert few.calibration_error > 0.06 and few.calibration_in_words.endswith("so few pictures say little about it.")
+    assert many.calibration_in_words.endswith("it can be taken at face value.")
+    assert calibrated(4000, 1).calibration_in_words.endswith("it is a little too sure.")
+    assert wrong.calibration_in_words.endswith("it is too sure, so take it with care.")
+    shy = evaluate(np.full((200, 2), [0.6, 0.4]), np.zeros(200, int), ["a", "b"])
+    assert "is off by 40.0% on average, where chance explains" in shy.calibration_in_words
+    assert "it is not sure enough" in shy.calibration_in_words
+    assert not evaluate(np.zeros((0, 2)), np.zeros(0, int), ["a", "b"]).calibration_in_words

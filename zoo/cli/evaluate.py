@@ -89,7 +89,7 @@ def _print_result(result: "Evaluation") -> None:
     typer.echo(result.in_words)
     for k, value in result.top_k.items():
         typer.echo(f"among the top {k}: {share(value)}")
-    typer.echo(f"calibration error {share(result.calibration_error)}")
+    typer.echo(result.calibration_in_words)
     typer.echo(f"always saying {result.majority_class!r} would give {share(result.majority)}")
 
 

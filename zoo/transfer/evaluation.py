@@ -8,6 +8,9 @@ import numpy as np
 
 from zoo.data import pluralize
 
+SMALL = 0.05  # an error of the confidence that does no harm
+ROUGH = 0.1  # one that, where chance may give it, leaves the confidence unknown
+
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Returns Wilson's 95 % interval of a proportion; (0, 1) without trials.
@@ -91,6 +94,23 @@ class Evaluation:
     beats_majority: bool
     classes: tuple[ClassResult, ...]
     confusion: list[list[int]]
+
+    @property
+    def calibration_in_words(self) -> str:
+        """Whether its confidence can be believed, as far as so many pictures can tell; empty without pictures."""
+        if self.calibration_error is None:
+            return ""
+        usual, most = calibration_by_chance(self.bins)
+        off = f"Its confidence is off by {self.calibration_error:.1%} on average"
+        if self.calibration_error > most:
+            sure = sum(b.count * b.confidence for b in self.bins) / self.count
+            which = "too sure" if sure > self.correct / self.count else "not sure enough"
+            how = f"a little {which}" if self.calibration_error < SMALL else f"{which}, so take it with care"
+            return f"{off}, where chance explains {most:.1%} at most: it is {how}."
+        found = f"{off}; one that is right would be off by {usual:.1%} in {pluralize(self.count, 'picture')}, by chance"
+        if most > ROUGH:
+            return f"{found}: so few pictures say little about it."
+        return f"{found}: it can be taken at face value."
 
     @property
     def in_words(self) -> str:
@@ -205,6 +225,21 @@ def calibration_bins(confidence: np.ndarray, right: np.ndarray, bins: int = 10) 
         for i in range(bins)
         if (inside := place == i).any()
     )
+
+
+def calibration_by_chance(bins: Sequence[CalibrationBin], draws: int = 4000) -> tuple[float, float]:
+    """Returns what error a model would show whose confidence is right: its mean, and what 95 of 100 stay below.
+
+    Even then the answers in a bin are right now more often, now less: of n, as many as a binomial draw at the bin's
+    mean confidence says. With few pictures that alone is a large error.
+
+    Source: Vaicenavicius et al., "Evaluating model calibration in classification", arXiv 1902.06977, section 5.
+    """
+    counts = np.array([b.count for b in bins])
+    sure = np.clip([b.confidence for b in bins], 0.0, 1.0)
+    right = np.random.default_rng(0).binomial(counts, sure, (draws, len(bins)))
+    errors = np.abs(right - counts * sure).sum(1) / counts.sum()
+    return float(errors.mean()), float(np.quantile(errors, 0.95))
 
 
 def _class_results(labels: np.ndarray, predicted: np.ndarray, classes: Sequence[str]) -> list[ClassResult]:

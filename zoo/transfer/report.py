@@ -97,9 +97,7 @@ def sentences(run: Run) -> list[str]:
     better = "clearly better" if e.beats_majority else "not clearly better"
     lines.append(f"Always answering “{e.majority_class}” would be right on {e.majority:.1%}: the model is {better}.")
     lines += strengths(e)
-    if e.calibration_error is not None:
-        fair = "can be taken at face value" if e.calibration_error < 0.1 else "should be taken with care"
-        lines.append(f"Its confidence is off by {e.calibration_error:.1%} on average: it {fair}.")
+    lines.append(e.calibration_in_words)
     few = [f"{c.name} ({c.count})" for c in e.classes if c.count < FEW]
     if few:
         more = f" and {len(few) - 10} more" if len(few) > 10 else ""
