@@ -67,7 +67,17 @@ def test_every_registered_network_has_a_descriptor():
     assert set(zoo.list_nets()) - NOT_IMAGES - PRESETS <= {d.net for d in DESCRIPTORS}
 
 
-@pytest.mark.parametrize("name", [n for n in zoo.list_nets() if getattr(zoo, n).spec.published_params])
+LARGE = ("densenet161", "densenet201", "densenet264")  # of one function with the other presets
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in LARGE else ())
+        for n in zoo.list_nets()
+        if getattr(zoo, n).spec.published_params
+    ],
+)
 def test_published_counts(name):
     """The default configuration; the other published ones are in tests/nets."""
     counts = getattr(zoo, name).spec.published_params
@@ -153,7 +163,9 @@ def test_inference_is_pure_and_independent_of_the_batch(d):
     assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
 
 
-@every_net
+@pytest.mark.parametrize(
+    "d", [pytest.param(*p.values, id=p.id, marks=pytest.mark.slow if "inception" in p.id else ()) for p in known()]
+)
 def test_two_replicas_fit(d):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
     with strategy.scope():

@@ -3,14 +3,20 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+import typer
 from transfer.retrain_support import write_folder
 from typer.testing import CliRunner
 
 from zoo.cli import app
+from zoo.cli.predict import name_pictures
+from zoo.data.images import encode_png
 
 RUNNER = CliRunner()
 SMALL = ["--net", "lenet5", "--weights", "none"]
@@ -129,3 +135,60 @@ def test_what_cannot_be_done(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = RUNNER.invoke(app, words)
     assert isinstance(done.exception, ValueError | FileNotFoundError) and message in str(done.exception)
+
+
+def test_predict_names_every_file_of_a_folder(place, zoo_command, tmp_path):
+    """With an answer or a reason, and waits for none."""
+    root, _ = place
+    picture = min((root / "pictures" / "red").iterdir())
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for name in ("a.png", "no_ending"):
+        shutil.copy(picture, folder / name)
+    (folder / "long.png").write_bytes(encode_png(np.zeros((1, 60_000, 3), np.uint8)))
+    (folder / "scan.tif").write_bytes(b"II*\0 and more")
+    (folder / "cut.png").write_bytes(picture.read_bytes()[:50])
+    (folder / "notes.txt").write_text("no picture")
+    os.mkfifo(folder / "pipe.png")
+    (folder / "self.png").symlink_to("self.png")
+    said = zoo_command("predict", root / "run", folder, folder / "pipe.png", "--json")
+    assert said.code == 1
+    found = {Path(row["file"]).name: row for row in json.loads(said.out)}
+    assert {name for name, row in found.items() if row.get("label")} == {"a.png", "no_ending", "long.png"}
+    assert found.keys() - {"a.png", "no_ending", "long.png"} == {"scan.tif", "cut.png", "self.png", "pipe.png"}
+    for words in (
+        "notes.txt alone: it is no picture",
+        "pipe.png is a named pipe and is left alone",
+        "self.png: broken",
+    ):
+        assert words in said.err
+    table = zoo_command("predict", root / "run", folder, "--top", 1, "--batch-size", 1)
+    assert table.out.count("probability") == 1 and table.out.count("%") == 3
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_predict_prints_what_it_knows_before_it_reads_on(tmp_path, capsys, form):
+    printed = []
+
+    class Told:
+        classes = ("a", "b")
+        reader = property(lambda self: self)
+        classify = staticmethod(lambda prepared: np.full((len(prepared), 2), 0.5))
+
+        def read(self, data):
+            printed.append(capsys.readouterr().out)
+            if data == b"2":
+                raise MemoryError
+            return data
+
+    files = [tmp_path / f"{number}.png" for number in range(4)]
+    for number, file in enumerate(files):
+        file.write_bytes(b"%d" % number)
+    with pytest.raises(typer.Exit) as stop:
+        name_pictures(Told(), files, {}, top=1, batch_size=1, form=form)
+    assert stop.value.exit_code == 1
+    whole = "".join([*printed, capsys.readouterr().out])
+    for number, before in enumerate(printed[1:]):
+        assert (f"{number}.png" in before) == (number != 2), before
+    if form == "json":
+        assert [row.get("error") for row in json.loads(whole)] == [None] * 3 + ["there is not enough memory for it"]

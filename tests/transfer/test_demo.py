@@ -9,6 +9,7 @@ from zoo.cli import app
 from zoo.transfer.run import load_facts
 
 
+# A quick run of the whole pipeline stands in test_pipeline; `make demo` is this one.
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     root = tmp_path_factory.mktemp("demo")
@@ -18,6 +19,7 @@ def demo(tmp_path_factory):
     return root, done.output
 
 
+@pytest.mark.slow
 def test_it_says_what_it_used_and_ends_with_a_prediction(demo):
     root, said = demo
     one_line = said.replace("\n", " ")
@@ -27,6 +29,7 @@ def test_it_says_what_it_used_and_ends_with_a_prediction(demo):
         assert (root / "demo" / name).exists()
 
 
+@pytest.mark.slow
 def test_row_52_a_known_set_gives_a_known_accuracy(demo):
     facts = load_facts(demo[0] / "demo")
     assert facts["evaluation"]["count"] > 150

@@ -3,8 +3,12 @@
 import csv
 import json
 import os
+import shutil
+import stat
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -16,6 +20,8 @@ from zoo.cli._train_run import kind_of_run, load_train_predictor, refuse_other_r
 from zoo.files import parse_json, reading
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from zoo.transfer.run import Predictor
 
 app = App()
@@ -75,7 +81,9 @@ def predict(
         raise ValueError(f"{net} is a finished run: it has its own weights, labels and options.")
     if not kind and weights is None:
         raise ValueError(f"{net} needs --weights, as it is no folder of a finished run.")
-    files, bad = find_pictures(images)
+    files, bad, others = find_pictures(images)
+    for name, reason in others.items():
+        _say(f"zoo: left {name} alone: {reason}")
     if not files and not bad:
         raise ValueError(f"No pictures in {', '.join(map(str, images))}.")
     from zoo.cli._quiet import import_tensorflow
@@ -96,21 +104,45 @@ def load_any_predictor(run: Path, kind: str) -> "Predictor":
     return load_train_predictor(run) if kind == "train" else load_predictor(run)
 
 
-def find_pictures(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str]]:
-    """Returns files as given and the pictures in folders, and what is wrong with paths that are neither."""
-    from zoo.data.images import SUFFIXES
+def find_pictures(paths: Iterable[Path]) -> tuple[list[Path], dict[str, str], dict[str, str]]:
+    """Returns the files to read, what is wrong with paths that cannot be, and why others in folders are left alone.
+
+    Of a folder those are read that are called as pictures are, or begin as they do.
+    """
+    from zoo.data.folders import list_files, looks_like_image, what_it_is
+    from zoo.data.images import sniff
 
     files: list[Path] = []
     bad: dict[str, str] = {}
+    others: dict[str, str] = {}
     for path in paths:
-        if path.is_dir():
-            found = [p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
-            files += sorted(p for p in found if p.is_file())
-        elif path.is_file():
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            bad[str(path)] = "no such file or folder" if isinstance(error, FileNotFoundError) else str(error.strerror)
+            continue
+        if stat.S_ISREG(mode):
             files.append(path)
-        else:
-            bad[str(path)] = "no such file or folder"
-    return files, bad
+            continue
+        if not stat.S_ISDIR(mode):
+            bad[str(path)] = f"{what_it_is(mode)} is no picture file"
+            continue
+        listing = list_files(path)
+        others |= {str(path): note for note in listing.notes}
+        for found in listing.files:
+            if found.problem:
+                bad[str(found.path)] = found.problem[1]
+            elif looks_like_image(found.path.name) or sniff(_head(found.path)):
+                files.append(found.path)
+            else:
+                others[str(found.path)] = "it is no picture"
+    return files, bad, others
+
+
+def _head(path: Path) -> bytes:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(32)
+    return b""
 
 
 def name_pictures(
@@ -125,64 +157,105 @@ def name_pictures(
 ) -> None:
     """Predicts pictures and prints the result as a "table", "json" or "csv": the same, whatever the model is.
 
-    `bad` are paths that cannot be read, with the reason; pictures that cannot be decoded are added. The command ends
-    with 1 when there are any, and with 2 when nothing else is there.
+    Each batch is printed when it is known. `bad` are paths that cannot be read, with the reason; pictures that cannot
+    be decoded are added, each with its own. The command ends with 1 when there are any, and with 2 when nothing else is
+    there.
     """
+    for name, reason in bad.items():
+        _say(f"zoo: skipped {name}: {reason}")
+
+    def batches() -> Iterator[list[Row]]:
+        for start in range(0, len(files), batch_size):
+            named = _classify(predictor, files[start : start + batch_size], bad)
+            yield [_row(predictor.classes, file, probabilities, top, reject_below) for file, probabilities in named]
+
+    if form == "json":
+        found = _print_json(batches(), bad)
+    elif form == "csv":
+        found = _print_csv(batches())
+    else:
+        found = _print_table(batches(), files, predictor.classes)
+    if bad:
+        raise typer.Exit(FAILED if found else BAD)
+
+
+def _row(classes: Sequence[str], file: Path, probabilities: "np.ndarray", top: int, reject_below: float) -> Row:
+    best = [
+        Guess({"class": classes[i], "index": int(i), "probability": round(float(probabilities[i]), 6)})
+        for i in probabilities.argsort()[::-1][:top]
+    ]
+    sure = probabilities.max() >= reject_below
+    return {"file": str(file), "label": best[0]["class"] if sure else None, "predictions": best}
+
+
+def _classify(predictor: "Predictor", files: Sequence[Path], bad: dict[str, str]) -> list[tuple[Path, "np.ndarray"]]:
+    """Returns the files that can be read, with their probabilities; the reason of the others goes to `bad`."""
     from zoo.data.images import ImageError
 
-    rows: list[Row] = []
-    for start in range(0, len(files), batch_size):
-        read = []
-        for file in files[start : start + batch_size]:
-            try:
-                read.append((file, predictor.reader.read(file.read_bytes())))
-            except (ImageError, OSError) as error:
-                bad[str(file)] = str(error)
-        table = predictor.classify([picture for _, picture in read])
-        for (file, _), row in zip(read, table, strict=True):
-            best: list[Guess] = [
-                {"class": predictor.classes[i], "index": int(i), "probability": round(float(row[i]), 6)}
-                for i in row.argsort()[::-1][:top]
-            ]
-            sure = row.max() >= reject_below
-            rows.append({"file": str(file), "label": best[0]["class"] if sure else None, "predictions": best})
-    _PRINT[form](rows, bad)
+    read = []
+    for file in files:
+        try:
+            read.append((file, predictor.reader.read(file.read_bytes())))
+        except (ImageError, OSError, MemoryError) as error:
+            bad[str(file)] = str(error) or "there is not enough memory for it"
+            _say(f"zoo: skipped {file}: {bad[str(file)]}")
+    table = predictor.classify([picture for _, picture in read])
+    return [(file, row) for (file, _), row in zip(read, table, strict=True)]
+
+
+def _print_json(batches: Iterable[Sequence[Row]], bad: Mapping[str, str]) -> int:
+    """Prints a JSON list, a row or an error at a time; returns the number of rows."""
+    count, before = 0, "["
+
+    def entry(value: Row | Unread) -> None:
+        nonlocal before
+        typer.echo(before + "\n" + textwrap.indent(json.dumps(value, indent=2, ensure_ascii=False), "  "), nl=False)
+        sys.stdout.flush()
+        before = ","
+
+    for rows in batches:
+        for row in rows:
+            entry(row)
+        count += len(rows)
     for name, reason in bad.items():
-        typer.echo(f"zoo: skipped {name}: {reason}", err=True)
-    if bad:
-        raise typer.Exit(FAILED if rows else BAD)
+        entry({"file": name, "error": reason})
+    typer.echo("\n]")
+    return count
 
 
-def _print_json(rows: Sequence[Row], bad: dict[str, str]) -> None:
-    errors: list[Unread] = [{"file": name, "error": reason} for name, reason in bad.items()]
-    typer.echo(json.dumps([*rows, *errors], indent=2, ensure_ascii=False))
-
-
-def _print_csv(rows: Sequence[Row], bad: dict[str, str]) -> None:
+def _print_csv(batches: Iterable[Sequence[Row]]) -> int:
     writer = csv.writer(sys.stdout)
     writer.writerow(["file", "label", "class", "probability"])
-    for row in rows:
-        label = NONE if row["label"] is None else row["label"]
-        writer.writerows([row["file"], label, one["class"], f"{one['probability']:.6f}"] for one in row["predictions"])
+    count = 0
+    for rows in batches:
+        for row in rows:
+            label = NONE if row["label"] is None else row["label"]
+            guesses = row["predictions"]
+            writer.writerows([row["file"], label, one["class"], f"{one['probability']:.6f}"] for one in guesses)
+        sys.stdout.flush()
+        count += len(rows)
+    return count
 
 
-def _print_table(rows: Sequence[Row], bad: dict[str, str]) -> None:
+def _print_table(batches: Iterable[Sequence[Row]], files: Sequence[Path], classes: Sequence[str]) -> int:
     from zoo.cli._print import print_table
 
-    if not rows:
-        return
-    shown = os.path.commonpath([Path(row["file"]).parent for row in rows]) if len(rows) > 1 else ""
-    cells = []
-    for row in rows:
-        name = os.path.relpath(row["file"], shown) if shown else row["file"]
-        first = name if row["label"] is not None else f"{name} ({NONE})"
-        for one in row["predictions"]:
-            cells.append([first, one["class"], f"{one['probability']:.1%}"])
-            first = ""
-    print_table(["picture", "class", "probability >"], cells)
-
-
-_PRINT = {"json": _print_json, "csv": _print_csv, "table": _print_table}
+    common = os.path.commonpath([file.parent for file in files]) if len(files) > 1 else ""
+    names = {str(file): os.path.relpath(file, common) if common else str(file) for file in files}
+    most = shutil.get_terminal_size((120, 0)).columns // 3
+    widths = [min(most, max(map(len, column), default=0)) for column in (names.values(), classes, ["probability"])]
+    count = 0
+    for rows in batches:
+        cells = []
+        for row in rows:
+            first = names[row["file"]] if row["label"] is not None else f"{names[row['file']]} ({NONE})"
+            for one in row["predictions"]:
+                cells.append([first, one["class"], f"{one['probability']:.1%}"])
+                first = ""
+        if cells:
+            print_table(["picture", "class", "probability >"], cells, widths=widths, titles=not count)
+        count += len(rows)
+    return count
 
 
 def _network_predictor(

@@ -108,6 +108,26 @@ def list_images(source: str | os.PathLike[str], *, layout: str = "auto") -> List
     raise ValueError(f"{os.fspath(source)!r} is neither a folder of class folders nor a .csv of path,label")
 
 
+def list_files(folder: str | os.PathLike[str]) -> Listing:
+    """Lists every file below a folder, whatever it is; those that are no files to read have a ``problem``.
+
+    Args:
+        folder: The folder; links to other folders are followed, each once.
+
+    Returns:
+        The files, without labels; hidden ones are counted in ``ignored``.
+    """
+    listing = Listing(Path(folder), [])
+    listing.files.extend(_walk(Path(folder), listing, "", None, set()))
+    return listing
+
+
+def what_it_is(mode: int) -> str:
+    """Names what a path is by its ``st_mode``, where it is no regular file."""
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((name for test, name in kinds if test(mode)), "a device")
+
+
 def _hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in _SYSTEM
 
@@ -223,6 +243,7 @@ def _walk(
             yield _found(listing, path, label, subset, None)
         else:
             listing.ignored["not a regular file"] += 1
+            listing.notes.append(f"{path.relative_to(listing.root)} is {what_it_is(mode)} and is left alone")
 
 
 def _found(listing: Listing, path: Path, label: str, subset: str | None, problem: tuple[str, str] | None) -> Found:

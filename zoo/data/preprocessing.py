@@ -244,9 +244,15 @@ def _resize(unit: tf.Tensor, spec: Preprocessing) -> tf.Tensor:
     return tf.image.resize(unit, spec.size, antialias=spec.method == "bilinear_antialias")
 
 
+_SEEN = 8  # times its shorter side, more than the centre of a picture has
+
+
 def _resize_shorter(unit: tf.Tensor, spec: Preprocessing) -> tf.Tensor:
     """Resizes the shorter side and crops the centre: as TF1, or in two passes rounded to grey levels as Pillow does."""
-    height, width = tf.unstack(tf.shape(unit)[-3:-1])
+    sides = tf.shape(unit)[-3:-1]
+    seen = tf.minimum(sides, tf.reduce_min(sides) * _SEEN)  # nothing beyond is, and it could be gigabytes
+    height, width = tf.unstack(seen)
+    unit = tf.image.crop_to_bounding_box(unit, *tf.unstack((sides - seen) // 2), height, width)
     scaled = spec.shorter_side * tf.stack([height, width]) // tf.minimum(height, width)
     if spec.method == "bilinear_tf1":
         offset = (scaled - spec.size) // 2

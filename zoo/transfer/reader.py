@@ -13,6 +13,22 @@ from zoo.data.images import WHITE, decode
 from zoo.data.preprocessing import Pixels, Preprocessing
 from zoo.transfer.settings import FITS
 
+# A picture longer than LONG pixels and THIN times its width is shrunk before it is set on a square: one of 1 x 60,000
+# pixels would be on a square of 10 GB.
+LONG, THIN = 2048, 4
+
+
+def _is_thin(height: Any, width: Any) -> Any:
+    longer, shorter = (tf.maximum, tf.minimum) if tf.is_tensor(height) else (max, min)
+    return (longer(height, width) > LONG) & (longer(height, width) > THIN * shorter(height, width))
+
+
+def _shorten(pixels: Pixels) -> tf.Tensor:
+    """Shrinks uint8 [H, W, 3] to LONG pixels on its longer side."""
+    sides = tf.shape(pixels)[:2]
+    size = tf.maximum(1, sides * LONG // tf.reduce_max(sides))
+    return tf.saturate_cast(tf.round(tf.image.resize(pixels, size, antialias=True)), tf.uint8)
+
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
@@ -67,6 +83,8 @@ class Reader:
             return pixels
         if isinstance(pixels, np.ndarray):  # copying is ten times faster than TensorFlow's padding
             return self._array_to_fit(pixels)
+        if self.fit == "pad":
+            pixels = tf.cond(_is_thin(*tf.unstack(tf.shape(pixels)[:2])), lambda: _shorten(pixels), lambda: pixels)
         height, width = tf.unstack(tf.shape(pixels)[:2])
         if self.fit == "crop":
             side = tf.minimum(height, width)
@@ -78,6 +96,8 @@ class Reader:
         return tf.cast(tf.pad(tf.cast(pixels, tf.int32) - ground, edges) + ground, tf.uint8)
 
     def _array_to_fit(self, pixels: np.ndarray) -> np.ndarray:
+        if self.fit == "pad" and _is_thin(*pixels.shape[:2]):
+            pixels = _shorten(pixels).numpy()
         height, width = pixels.shape[:2]
         if self.fit == "crop":
             side = min(height, width)
