@@ -1,6 +1,6 @@
 """The DenseNet tables: ``zoo bench densenet`` with the settings whose results are kept.
 
-python benchmarks/densenet.py time --peer-python PYTHON_WITH_TORCH    about 6 minutes on 2 cores
+python benchmarks/densenet.py time --peer-python PYTHON_WITH_TORCH
 python benchmarks/densenet.py memory | memory_plain | levels | bfloat16 | depth | xla
 """
 
@@ -13,13 +13,13 @@ RESULTS = Path(__file__).parent / "results"
 
 # Name -> words after ``zoo bench densenet``.
 TABLES = {
-    "time": "--batches 24 --memory recompute,minimal --peers keras,torchvision --rounds 11",
+    "time": "--batches 24 --memory recompute,minimal --peers keras,torchvision --rounds 5 --passes 3",
     "memory": "--batches 8,24 --memory recompute,minimal --peers torchvision,torchvision_memory_efficient --rounds 1",
     "memory_plain": "--batches 8,24 --memory store --peers keras --rounds 1",
-    "levels": "--batches 24 --memory recompute,minimal,store --rounds 7",
-    "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --rounds 3",
+    "levels": "--batches 24 --memory recompute,minimal,store --rounds 5 --passes 2",
+    "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --rounds 3 --passes 2",
     "depth": "--nets 40x12,100x12,160x12,250x12 --batches 8,16 --memory store,recompute --rounds 1",
-    "xla": "--nets 40x12 --batches 8,16 --memory store,recompute --xla both --rounds 5",
+    "xla": "--nets 40x12 --batches 8,16 --memory store,recompute --xla both --rounds 5 --passes 2",
 }
 
 

@@ -1,15 +1,12 @@
-"""The benchmark of DenseNets: its cells, the least memory that they can do with, and its table."""
+"""The benchmark of DenseNets: its cells, and the least memory that they can do with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date
-from statistics import median
-from typing import Any
 
-from zoo.bench.cells import Cell, Result
-from zoo.bench.measures import MIB, allocator_settings, command, largest_batch, machine, measure_of, ratio, slope
+from zoo.bench.cells import Cell
+from zoo.bench.measures import MIB
 
-_CONFIGS = {
+CONFIGS = {
     "densenet121": ((6, 12, 24, 16), 32),
     "densenet161": ((6, 12, 36, 24), 48),
     "densenet169": ((6, 12, 32, 32), 32),
@@ -77,12 +74,12 @@ class Grid:
 
 
 def _cell_of(net: str, base: Cell) -> Cell:
-    if net in _CONFIGS:
+    if net in CONFIGS:
         return replace(base, net=net)
     depth, _, growth = net.partition("x")
     if not (depth.isdigit() and growth.isdigit()):
         raise ValueError(
-            f"--nets takes {', '.join(_CONFIGS)}, or a depth and a growth rate such as 100x12; got {net!r}."
+            f"--nets takes {', '.join(CONFIGS)}, or a depth and a growth rate such as 100x12; got {net!r}."
         )
     if int(depth) < 10 or int(depth) % 6 != 4 or not int(growth):
         raise ValueError(
@@ -92,11 +89,12 @@ def _cell_of(net: str, base: Cell) -> Cell:
     return replace(base, net="densenet_cifar", size=32, classes=10, options=options)
 
 
-def _bound(cell: Cell) -> float:
+def bound_mib(cell: Cell) -> float:
+    """Returns the least that an image of a cell can do with, in MiB."""
     width = 2 if cell.precision == "bfloat16" else 4
     level = "recompute" if cell.memory == "memory_efficient" else cell.memory
-    if cell.net in _CONFIGS:
-        blocks, growth = _CONFIGS[cell.net]
+    if cell.net in CONFIGS:
+        blocks, growth = CONFIGS[cell.net]
         return kept_bytes(blocks, growth, memory=level, size=cell.size, value_bytes=width) / MIB
     depth, growth = cell.options["depth"], cell.options["growth_rate"]
     return (
@@ -144,52 +142,3 @@ def kept_bytes(
         values += kept * size * size
         channels, size = maps // 2, size // 2
     return values * value_bytes
-
-
-def rows_of(results: Sequence[Result], cells: int, limit_gib: float) -> list[dict[str, Any]]:
-    """The table: one row a cell and batch; times are set beside the first cell of their batch."""
-    rows = []
-    measure = measure_of([result.allocator_peak for result in results])
-    for number, result in enumerate(results):
-        cell, beside = result.cell, results[number - number % cells]
-        alike = results[number % cells :: cells]
-        middle, low, high = ratio(result.seconds, beside.seconds)
-        slopes = {which: slope(alike, which) for which in ("allocator_peak", "resident_peak")}
-        rows.append(
-            {
-                "net": cell.net,
-                "depth": cell.options.get("depth", cell.net.removeprefix("densenet")),
-                "growth_rate": cell.options.get("growth_rate", _CONFIGS.get(cell.net, ((), ""))[1]),
-                "peer": cell.peer,
-                "memory": cell.memory,
-                "precision": cell.precision,
-                "xla": "on" if cell.xla else "off",
-                "device": cell.device,
-                "batch": cell.batch,
-                "size": cell.size,
-                "rounds": len(result.seconds),
-                "median_s": round(median(result.seconds), 4),
-                "ratio": round(middle, 4),
-                "ratio_low": round(low, 4),
-                "ratio_high": round(high, 4),
-                "beside": f"{beside.cell.peer} {beside.cell.memory} {beside.cell.precision}",
-                "allocator_peak_mib": _mib(result.allocator_peak),
-                "resident_peak_mib": _mib(result.resident_peak),
-                "allocator_slope_mib": _mib(slopes["allocator_peak"]),
-                "resident_slope_mib": _mib(slopes["resident_peak"]),
-                "bound_mib": round(_bound(cell), 2),
-                "measure": measure,
-                "batch_in_limit": largest_batch(alike, f"{measure}_peak", limit_gib * 2**30),
-                "limit_gib": limit_gib,
-                "machine": machine() if cell.device == "cpu" else "GPU",
-                "versions": " ".join(f"{key} {value}" for key, value in result.versions.items()),
-                "allocator": allocator_settings(),
-                "date": date.today().isoformat(),
-                "command": command(),
-            }
-        )
-    return rows
-
-
-def _mib(size: float | None) -> float | None:
-    return None if size is None else round(size / MIB, 2)

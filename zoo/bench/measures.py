@@ -16,7 +16,17 @@ from zoo.bench.cells import Result
 from zoo.files import replacing
 
 MIB = 2**20
-ALLOCATOR_SETTINGS = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD")
+ALLOCATOR_SETTINGS = (
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "LD_PRELOAD",
+    "TF_GPU_ALLOCATOR",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TF_CUDNN_USE_AUTOTUNE",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_CPU_ALLOCATOR_USE_BFC",
+)
 
 
 def measure_of(counted: Sequence[float | None]) -> str:
@@ -39,8 +49,10 @@ def slope(results: Sequence[Result], which: str) -> float | None:
         which: "resident_peak" or "allocator_peak".
     """
     ordered = sorted(results, key=lambda result: result.cell.batch)
+    if len(ordered) < 2:
+        return None
     first, last = getattr(ordered[0], which), getattr(ordered[-1], which)
-    if len(ordered) < 2 or first is None or last is None:
+    if first is None or last is None:
         return None
     return float(last - first) / (ordered[-1].cell.batch - ordered[0].cell.batch)
 
@@ -83,7 +95,7 @@ def machine() -> str:
 
 
 def allocator_settings() -> str:
-    """Returns the settings of the C library's allocator that are not the default."""
+    """Returns the settings of allocators, of autotuning and TF32, that are not the default."""
     chosen = [f"{name}={os.environ[name]}" for name in ALLOCATOR_SETTINGS if os.environ.get(name)]
     return " ".join(chosen) or "default"
 

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.bench.cells import Cell, Result, run_cells
-from zoo.bench.densenet import LEVELS, PEERS, PRECISIONS, Grid, rows_of
+from zoo.bench.cells import Cell, run_cell
+from zoo.bench.densenet import LEVELS, PEERS, PRECISIONS, Grid
 from zoo.bench.measures import command, machine, write_csv
-from zoo.cli._app import App, choice
+from zoo.bench.table import Table
+from zoo.cli._app import FAILED, App, choice
 from zoo.cli._devices import device_options
-from zoo.cli._options import NetOptions, Overwrite, parse_options
+from zoo.cli._options import NetOptions, Overwrite, check_numbers, parse_options
 from zoo.cli._print import print_table
 from zoo.files import refuse_existing
 
@@ -117,22 +118,32 @@ def densenet(
     xla: Annotated[str, choice("off", "on", "both", help="Whether XLA compiles the step.")] = "off",
     peers: Annotated[str, choice(*PEERS, several=True, help="Whose networks to measure beside.")] = "none",
     peer_python: Annotated[str, typer.Option(help="Interpreter that has torch, if this one has not.")] = "",
-    device: Annotated[str, choice("auto", "cpu", "gpu", help="auto: a GPU where there is one.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, gpu, gpu:1, or auto: a GPU where there is one.")] = "auto",
     size: Annotated[int, typer.Option(min=32, help="Height and width of the images.")] = 224,
-    rounds: Annotated[int, typer.Option(min=1, help="Measured steps of each cell.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Measured steps of a cell's process.")] = 5,
+    passes: Annotated[int, typer.Option(min=1, help="Processes of each cell, in turn, for the ratios' sake.")] = 1,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a cell's start, or a step: it hangs.")] = 1800.0,
     limit_gib: Annotated[float, typer.Option(min=0.001, help="Memory for which the largest batch is given.")] = 8.0,
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the plots.")] = Path("bench"),
     name: Annotated[str, typer.Option(help="Stem of the files' names.")] = "densenet",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the CSV of a run that was stopped.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Time and memory of training DenseNets by level, batch and type.
 
-    The cells of one batch size take their steps in rounds, so that their ratios stand although the machine's speed does
-    not. Memory is compared by one measure, which the table and the plots name: what the frameworks' allocators gave out
-    since the warm-up where all of them count it, as on a GPU, and the largest resident size of the processes elsewhere.
+    Each cell is measured alone in a fresh process, so that none has to share memory and caches; with --passes each is
+    measured so often, forwards and backwards in turn, and the ratios' intervals tell how the machine's speed varied.
+    The CSV grows cell by cell; one that runs out of memory, dies or hangs is a row that says so. Memory is compared by
+    one measure, which the table and the plots name: what the frameworks' allocators gave out since the warm-up where
+    all of them count it, as on a GPU, and the largest resident size of the processes elsewhere.
     """
     outputs = [out / f"{name}{ending}" for ending in (".csv", "_batch.png", "_depth.png")]
-    refuse_existing("--out", outputs, overwrite)
+    refuse_existing("--out", outputs, overwrite or resume)
+    check_numbers({"timeout": timeout, "limit_gib": limit_gib})
+    if resume and (overwrite or not outputs[0].exists()):
+        raise ValueError(
+            f"--resume goes on with {outputs[0]}: " + ("not with --overwrite" if overwrite else "none is there")
+        )
     sizes = _batches(batches)
     grid = Grid(
         nets=_words("--nets", nets, None),
@@ -143,20 +154,40 @@ def densenet(
         base=replace(Cell("zoo", ""), device=_device(device), size=size),
         peer_python=_python_with_torch(peer_python, wanted="torchvision" in peers),
     )
-    cells = grid.cells()
+    cells = [replace(cell, batch=batch) for batch in sizes for cell in grid.cells()]
     for line in grid.left_out():
         typer.echo(line, err=True)
-    results: list[Result] = []
-    for batch in sizes:
-        typer.echo(f"batch {batch}: {len(cells)} cells", err=True)
-        results += run_cells([replace(cell, batch=batch) for cell in cells], rounds)
-    rows = rows_of(results, len(cells), limit_gib)
-    write_csv(outputs[0], rows)
+    table = Table(outputs[0], cells, rounds, limit_gib)
+    if resume:
+        typer.echo(f"{table.take_up()} of {len(cells)} cells are in {outputs[0]}", err=True)
+    _measure(table, passes, timeout)
+    rows = table.rows
     _print_densenets(rows)
     from zoo.bench.plots import plot_batches, plot_depths
 
-    for path in [outputs[0], *filter(None, [plot_batches(rows, outputs[1]), plot_depths(rows, outputs[2])])]:
+    done = [row for row in rows if row["outcome"] == "ok"]
+    if not done:
+        typer.echo(str(outputs[0]))
+        raise typer.Exit(FAILED)
+    for path in [outputs[0], *filter(None, [plot_batches(done, outputs[1]), plot_depths(done, outputs[2])])]:
         typer.echo(str(path))
+
+
+def _measure(table: Table, passes: int, timeout: float) -> None:
+    """Measures what is missing, cell by cell, and says how far it is."""
+    try:
+        for turn in range(passes):
+            for number in table.missing(turn)[:: -1 if turn % 2 else 1]:
+                cell = table.cells[number]
+                words = f"{cell.peer} {cell.net} {cell.memory} {cell.precision} batch {cell.batch}"
+                typer.echo(f"{number + 1} of {len(table.cells)}: {words}", err=True)
+                result = run_cell(cell, table.rounds, timeout)
+                table.add(number, result)
+                if not result.ok:
+                    typer.echo(f"  {result.outcome}: {result.said}", err=True)
+    except KeyboardInterrupt:
+        typer.echo(f"{len(table.results)} of {len(table.cells)} cells are in {table.path}; --resume goes on", err=True)
+        raise
 
 
 def _print_densenets(rows: Sequence[dict[str, Any]]) -> None:
@@ -169,9 +200,9 @@ def _print_densenets(rows: Sequence[dict[str, Any]]) -> None:
         [
             [
                 *(row["net"], row["peer"], row["memory"], row["precision"], row["xla"], str(row["batch"])),
-                f"{row['median_s']:.2f}",
-                f"{row['ratio']:.2f}",
-                number(row[f"{measure}_peak_mib"]),
+                "" if row["median_s"] is None else f"{row['median_s']:.2f}",
+                "" if row["ratio"] is None else f"{row['ratio']:.2f}",
+                number(row[f"{measure}_peak_mib"]) if row["outcome"] == "ok" else row["outcome"],
                 number(row[f"{measure}_slope_mib"]),
                 number(row["bound_mib"]),
             ]
@@ -216,15 +247,25 @@ def _python_with_torch(python: str, wanted: bool) -> str:
 
 
 def _device(wanted: str) -> str:
-    """The device to measure on; looks for a GPU in a process of its own, so that none is held here."""
+    """The device to measure on."""
+    kind, colon, number = wanted.partition(":")
+    if kind not in ("auto", "cpu", "gpu") or (colon and not (kind == "gpu" and number.isdecimal())):
+        raise ValueError(f"--device takes auto, cpu, gpu, or a GPU's number such as gpu:1; got {wanted!r}")
     if wanted == "cpu":
         return "cpu"
-    look = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
-    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False).stdout.split()
-    if found and found[-1] != "0":
-        return "gpu"
-    if wanted == "gpu":
+    there = _gpus()
+    if int(number or 0) < there:
+        return f"gpu:{int(number or 0)}"
+    if kind == "gpu":
         raise ValueError(
-            "--device gpu: TensorFlow finds no GPU here; use --device cpu, or install tensorflow[and-cuda]."
+            f"--device {wanted}: TensorFlow finds {f'{there} GPUs, from gpu:0 on' if there else 'no GPU'} here; use "
+            "--device cpu, or install tensorflow[and-cuda]."
         )
     return "cpu"
+
+
+def _gpus() -> int:
+    """How many GPUs TensorFlow finds; it looks in a process of its own, so that none is held here."""
+    look = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False).stdout.split()
+    return int(found[-1]) if found and found[-1].isdecimal() else 0
