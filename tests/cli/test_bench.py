@@ -153,7 +153,7 @@ def test_an_interrupted_benchmark_goes_on(fake_device, tmp_path, capsys):
     code, _, said = bench("--memory minimal --batches 2,4 --rounds 2 --resume", tmp_path, capsys)
     assert code == 2 and "has a cell of another benchmark (zoo densenet121 store" in said
     code, kept, said = bench(f"{words} --resume", tmp_path, capsys)
-    assert not code and "3 of 4 cells are in" in said
+    assert not code and "3 of 4 cells are in" in said, said
     assert [len(row["steps_s"].split()) for row in kept] == [4] * 4
     assert [row["steps_s"].split()[:2] for row in kept[:3]] == [row["steps_s"].split() for row in rows]
     begun = [line for line in (tmp_path / "log").read_text().split("\n") if line.startswith("begin")]

@@ -117,7 +117,7 @@ def rows_of(results: Sequence[Result], rounds: int, limit_gib: float) -> list[di
                 "allocator": allocator_settings(),
                 "date": date.today().isoformat(),
                 "command": command(),
-                "steps_s": " ".join(f"{seconds:.4f}" for seconds in result.seconds),
+                "steps_s": " ".join(f"{seconds:.6g}" for seconds in result.seconds),
             }
         )
     return rows
