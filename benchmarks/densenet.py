@@ -17,7 +17,7 @@ TABLES = {
     "memory": "--batches 8,24 --memory recompute,minimal --peers torchvision,torchvision_memory_efficient --rounds 1",
     "memory_plain": "--batches 8,24 --memory store --peers keras --rounds 1",
     "levels": "--batches 24 --memory recompute,minimal,store --rounds 5 --passes 2",
-    "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --rounds 3 --passes 2",
+    "bfloat16": "--batches 8,24 --memory recompute --precisions float32,bfloat16 --peers torchvision --passes 2",
     "depth": "--nets 40x12,100x12,160x12,250x12 --batches 8,16 --memory store,recompute --rounds 1",
     "xla": "--nets 40x12 --batches 8,16 --memory store,recompute --xla both --rounds 5 --passes 2",
 }
