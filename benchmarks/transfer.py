@@ -2,6 +2,7 @@
 
     python benchmarks/transfer.py features stamps real        # fills the cache; goes on where it was interrupted
     python benchmarks/transfer.py accuracy stamps             # every trunk whose features are in the cache
+    python benchmarks/transfer.py near stamps emoji_twitter   # cosines of mirror images and of different pictures
     python benchmarks/transfer.py speed | memory | classes
 
 Data sets and the real trunk are looked for in the folder named by ZOO_TEST_DATA. Every split is dealt by zoo's own
@@ -144,6 +145,38 @@ def accuracy(dataset: str, names: list[str], splits: int, views: int) -> None:
             }
         )
     write(f"transfer_accuracy_{dataset}", result, ("tensorflow", "keras", "scikit-learn"))
+
+
+def near(datasets: list[str], names: list[str]) -> None:
+    """What cosines mirror images of one picture reach at the middle end point, and different pictures."""
+    from zoo.data.scan import scan_images
+    from zoo.transfer.features import Scaling
+
+    result = []
+    for dataset in datasets:
+        scan = scan_images(source_of(dataset))
+        files = {p.sha256: p.path for p in scan.pictures}
+        labels = np.array([{p.sha256: p.label for p in scan.pictures}[key] for key in files])
+        for name in names:
+            trunk = make_trunk(name)
+            extractor, point = extractor_of(trunk), trunk.detail
+            views = [extractor.features(files, AUTO, view=view).read(list(files), [point])[point] for view in (0, 1)]
+            scaled = [Scaling.fit(views[0])(rows) for rows in views]
+            units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in scaled]
+            cosines = units[0] @ units[0].T
+            np.fill_diagonal(cosines, -1)
+            other = np.where(labels[:, None] != labels, cosines, -1).max(1)
+            figures = {
+                "threshold": trunk.near,
+                "of_other_class_above": (other >= trunk.near).mean(),
+                "mirror_median": np.median((units[0] * units[1]).sum(1)),
+                "nearest_p99": np.quantile(cosines.max(1), 0.99),
+                "other_class_p99": np.quantile(other, 0.99),
+                "other_class_largest": other.max(),
+            }
+            rounded = {key: round(float(value), 4) for key, value in figures.items()}
+            result.append({"data": dataset, "trunk": name, "end_point": point, **rounded})
+    write("transfer_near", result, ("tensorflow", "numpy"))
 
 
 def raw_pixels(data: bytes) -> np.ndarray:
@@ -321,6 +354,9 @@ def main() -> None:
     judge.add_argument("--trunks", nargs="*", default=["real"], choices=TRUNKS)
     judge.add_argument("--splits", type=int, default=SPLITS)
     judge.add_argument("--views", type=int, default=0)
+    alike = commands.add_parser("near")
+    alike.add_argument("datasets", nargs="+")
+    alike.add_argument("--trunks", nargs="*", default=["real", "embedded"], choices=TRUNKS)
     commands.add_parser("speed").add_argument("--pairs", type=int, default=11)
     commands.add_parser("memory")
     commands.add_parser("peak").add_argument("count", type=int)
@@ -332,6 +368,8 @@ def main() -> None:
         features(options.dataset, options.trunk, options.views)
     elif options.command == "accuracy":
         accuracy(options.dataset, options.trunks, options.splits, options.views)
+    elif options.command == "near":
+        near(options.datasets, options.trunks)
     elif options.command == "speed":
         speed(options.pairs)
     elif options.command == "memory":

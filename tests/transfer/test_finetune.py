@@ -6,7 +6,7 @@ from transfer.retrain_support import TINY, write_folder
 
 from zoo.transfer import assemble, fit_head, load_trunk, retrain
 from zoo.transfer.finetune import augment, compare, is_batch_norm, trained_names
-from zoo.transfer.head import temperature_of
+from zoo.transfer.regression import temperature_of
 
 SMALL = {"depth_multiplier": 0.1}
 HOW = {"export": False, "bottleneck": "final", "finetune_from": "conv2", "epochs": 2, **TINY}

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from zoo.transfer.head import Head, Scaling, calibrate, fit_head, signed_root, softmax, temperature_of
+from zoo.transfer.features import Scaling, signed_root
+from zoo.transfer.head import PENALTIES, Head, calibrate, fit_head
+from zoo.transfer.regression import softmax, temperature_of
 from zoo.transfer.select import choose_end_points, combinations, make_folds, subsample
 
 
@@ -32,7 +34,7 @@ def test_auto_chooses_the_end_point_that_carries_the_classes(data):
     lines = {choice.end_points: choice for choice in tried if choice.stage == "end points"}
     assert set(lines) == {("noise",), ("good",), ("noise", "good")}
     assert lines["good",].accuracy > 0.9 > 0.5 > lines["noise",].accuracy
-    assert [choice.penalty for choice in tried if choice.stage == "penalty"] == [1, 3, 10, 30, 100]
+    assert [choice.penalty for choice in tried if choice.stage == "penalty"] == list(PENALTIES)
     new, new_labels = blobs(200, 4, 40, 1.0, seed=1)
     features = {"good": new, "noise": np.ones((200, 60), np.float32)}
     assert (head.logits(features).argmax(1) == new_labels).mean() > 0.9
@@ -161,16 +163,25 @@ def test_a_few_right_answers_do_not_make_it_certain():
 
 
 def test_the_temperature_fits_labels_that_are_smoothed_over_all_classes():
-    """At the minimum the mean of (p - target) z over rows and classes is 0, whatever the other logits are."""
+    """At the minimum the sum of (p - target) z over rows and classes is the prior's log T."""
     random = np.random.default_rng(0)
     labels, logits = np.arange(30) % 4, random.normal(size=(30, 4))
     logits[np.arange(30), labels] += 1.5  # most are right, some are not
-    z = logits / temperature_of(logits, labels)
+    temperature = temperature_of(logits, labels)
+    z = logits / temperature
     targets = np.full((30, 4), 1 / 32 / 3)  # (n + 1) / (n + 2) for the label, the rest for the others alike
     targets[np.arange(30), labels] = 31 / 32
-    assert abs(((softmax(z) - targets) * z).sum(1).mean()) < 1e-4
+    assert abs(((softmax(z) - targets) * z).sum() - np.log(temperature)) < 1e-2
     bare = np.eye(4)[labels]
-    assert abs(((softmax(z) - bare) * z).sum(1).mean()) > 0.01
+    assert abs(((softmax(z) - bare) * z).sum() - np.log(temperature)) > 0.3
+
+
+def test_few_pictures_hardly_move_the_temperature():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 5, 400)
+    logits = random.normal(size=(400, 5)) * 0.01  # knows nothing, so without a prior T grows without bound
+    few, many = (temperature_of(logits[:n] * 300, labels[:n]) for n in (2, 400))
+    assert 1 < few < 4 < 20 < many
 
 
 def test_the_file_brings_every_bit_back(data, tmp_path):

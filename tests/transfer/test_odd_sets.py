@@ -115,9 +115,9 @@ def test_names_that_break_shells_pages_and_tables(go, tmp_path):
     assert "it&#39;s &#34;q&#34; &amp; &lt;b&gt;" in text
 
 
-def test_no_validation_part_leaves_the_temperature_alone(go, tmp_path):
+def test_without_a_validation_part_the_temperature_comes_from_answers_held_out(go, tmp_path):
     run = go(write_folder(tmp_path / "p"), validation=0.0)
-    assert run.head.temperature == 1.0 and run.facts["validation_accuracy"] is None
+    assert run.head.temperature != 1.0 and run.facts["validation_accuracy"] is None
 
 
 def test_no_test_part_judges_the_training_part_and_says_so(go, tmp_path):

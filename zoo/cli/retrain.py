@@ -87,8 +87,11 @@ class Pictures(Record):
         str, choice(*CONFLICTS, help="Pictures in two classes: drop, first or refuse.", rich_help_panel=_PICTURES)
     ] = CONFLICTS[0]
     near: Annotated[
-        float, typer.Option(help="Cosine from which pictures are near-duplicates.", rich_help_panel=_PICTURES)
-    ] = 0.95
+        float | None,
+        typer.Option(
+            help="Cosine from which pictures are near-duplicates. [default: the trunk's]", rich_help_panel=_PICTURES
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

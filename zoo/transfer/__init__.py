@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from zoo.transfer.pipeline import retrain as retrain
     from zoo.transfer.reader import Reader as Reader
     from zoo.transfer.report import write_report as write_report
+    from zoo.transfer.review import find_suspicious as find_suspicious
     from zoo.transfer.run import load_predictor as load_predictor
     from zoo.transfer.settings import Settings as Settings
-    from zoo.transfer.suspicious import find_suspicious as find_suspicious
     from zoo.transfer.trunk import load_trunk as load_trunk
 
 # Public name -> module that defines it; loaded when first used.
@@ -35,7 +35,7 @@ _NAMES = {
     "assemble": "head",
     "calibrate": "head",
     "evaluate": "evaluation",
-    "find_suspicious": "suspicious",
+    "find_suspicious": "review",
     "fine_tune": "finetune",
     "fit_head": "head",
     "judge": "judging",

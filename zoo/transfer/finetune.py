@@ -16,8 +16,9 @@ from zoo.data import pluralize
 from zoo.data.images import decode
 from zoo.data.stream import permutation
 from zoo.transfer.features import Backbone
-from zoo.transfer.head import Fitted, Head, assemble, softmax, temperature_of
+from zoo.transfer.head import Fitted, Head, assemble
 from zoo.transfer.reader import Reader
+from zoo.transfer.regression import softmax, temperature_of
 from zoo.transfer.scan import Scanned
 from zoo.transfer.settings import Job, Settings
 from zoo.transfer.split import Dealt

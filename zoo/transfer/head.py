@@ -8,14 +8,12 @@ scaled to rows of mean squared norm 1; then the spectrum of the training picture
 import dataclasses
 import itertools
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from scipy import special
 from threadpoolctl import threadpool_limits
 
 from zoo.files import parse_json, reading, validated, write_whole
@@ -23,15 +21,23 @@ from zoo.nets.retrained import head as head_network
 from zoo.nets.retrained import retrained
 from zoo.scoping import Model, register_function
 from zoo.transfer.features import Backbone, Extracted, Rows, Scaling, signed_root, with_views
+from zoo.transfer.regression import (
+    TEMPERATURES,
+    flatten_spectrum,
+    held_out,
+    softmax,
+    softmax_regression,
+    temperature_of,
+)
 from zoo.transfer.scan import Scanned
-from zoo.transfer.select import POWER, Choice, choose_end_points, make_folds, subsample
+from zoo.transfer.select import Choice, choose_end_points, make_folds, subsample
 from zoo.transfer.settings import Job
 from zoo.transfer.split import Dealt
 from zoo.transfer.trunk import Trunk
 
 FORMAT = 1
-PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
-WORK = 2e9  # multiplications of one L-BFGS iteration, at most
+PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+STEPS_PENALTY = 10.0  # of the regression that stands for a head trained by steps
 ROWS_AT_A_TIME = 4096
 OPTIMIZERS = {"sgd": ("momentum", 0.3), "adam": ("adam", 3e-3)}
 BATCH = 64
@@ -50,7 +56,7 @@ class Head:
         weights: [D, K], or [H, K] with a hidden layer.
         bias: [K].
         penalty: scikit-learn's C, the inverse of the L2 penalty; 0 for a head that was trained by steps.
-        temperature: Divides the logits; calibrated on the validation part, 1 without one.
+        temperature: Divides the logits; 1 where nothing calibrated it.
         hidden_weights: [D, H] of a hidden layer with ReLU; None without one.
         hidden_bias: [H].
     """
@@ -72,14 +78,22 @@ class Head:
         Raises:
             ValueError: An end point is missing.
         """
+        x = self.scaled(features)
+        if self.hidden_weights is not None:
+            x = np.maximum(x @ self.hidden_weights + self.hidden_bias, 0.0)
+        return (x @ self.weights + self.bias) / self.temperature
+
+    def scaled(self, features: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the rows [N, D] that the weights are multiplied with, of features [N, C] by end point.
+
+        Raises:
+            ValueError: An end point is missing.
+        """
         absent = [name for name in self.end_points if name not in features]
         if absent:
             raise ValueError(f"The head reads {', '.join(self.end_points)}. Received: {', '.join(features)}")
         x = np.concatenate([features[name] for name in self.end_points], 1)
-        x = (signed_root(x) - self.shift) * self.scale
-        if self.hidden_weights is not None:
-            x = np.maximum(x @ self.hidden_weights + self.hidden_bias, 0.0)
-        return (x @ self.weights + self.bias) / self.temperature
+        return (signed_root(x) - self.shift) * self.scale
 
     def probabilities(self, features: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the probabilities [N, K] of features [N, C] by end point."""
@@ -134,11 +148,6 @@ class _About:
     classes: tuple[str, ...]
     penalty: float
     temperature: float
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns the softmax over the last axis, in float64."""
-    return special.softmax(np.asarray(logits, np.float64), axis=-1)
 
 
 def fit_head(  # noqa: PLR0913 - a user's options
@@ -196,13 +205,13 @@ def fit_head(  # noqa: PLR0913 - a user's options
             end_points = min(tried, key=lambda choice: choice.loss).end_points
         share = np.float32(1 / np.sqrt(len(end_points)))
         x = np.concatenate([scaled[name] * share for name in end_points], 2)
-        rotation = _flatten_spectrum(x.reshape(-1, x.shape[2]), len(classes))
+        rotation = flatten_spectrum(x.reshape(-1, x.shape[2]), len(classes))
         z = x @ rotation
         if parts and len(penalties) > 1:
             lines = _try_penalties(z[chosen], labels[chosen], end_points, penalties, parts, balance)
             penalty = max(lines, key=lambda choice: (choice.accuracy, -choice.loss)).penalty
             tried += lines
-        weights, bias = _softmax_regression(z, labels, len(classes), penalty, balance)
+        weights, bias = softmax_regression(z, labels, len(classes), penalty, balance)
     head = Head(
         end_points=end_points,
         classes=tuple(classes),
@@ -213,20 +222,6 @@ def fit_head(  # noqa: PLR0913 - a user's options
         penalty=penalty,
     )
     return head, tried
-
-
-def _flatten_spectrum(x: np.ndarray, num_classes: int) -> np.ndarray:
-    """Returns the map [D, R] onto principal directions whose variances are raised to POWER, rows of mean norm 1."""
-    x = x.astype(np.float64)
-    if len(x) <= x.shape[1]:
-        values, vectors = np.linalg.eigh(x @ x.T)
-        vectors = x.T @ (vectors / np.sqrt(np.maximum(values, values[-1] * 1e-12)))
-    else:
-        values, vectors = np.linalg.eigh(x.T @ x)
-    most = max(64, int(WORK / (len(x) * num_classes)))  # with very many classes the leading directions must do
-    kept = np.flatnonzero(values > values[-1] * 1e-6)[-most:]
-    flat = vectors[:, kept] * values[kept] ** ((POWER - 1) / 2)
-    return flat / np.sqrt(np.sum(values[kept] ** POWER) / len(x))
 
 
 def _try_penalties(
@@ -241,37 +236,14 @@ def _try_penalties(
     lines, classes = [], int(labels.max()) + 1
     for penalty in penalties:
         right, loss, count = 0, 0.0, 0
-        for train, held_out in parts:
-            weights, bias = _softmax_regression(z[train], labels[train], classes, penalty, balance, 1e-3)
-            p = softmax(z[held_out, 0] @ weights + bias)
-            right += int((p.argmax(1) == labels[held_out]).sum())
-            loss -= float(np.log(np.maximum(p[np.arange(len(p)), labels[held_out]], 1e-12)).sum())
-            count += len(held_out)
+        for train, left in parts:
+            weights, bias = softmax_regression(z[train], labels[train], classes, penalty, balance, 1e-3)
+            p = softmax(z[left, 0] @ weights + bias)
+            right += int((p.argmax(1) == labels[left]).sum())
+            loss -= float(np.log(np.maximum(p[np.arange(len(p)), labels[left]], 1e-12)).sum())
+            count += len(left)
         lines.append(Choice(end_points, float(penalty), right / count, loss / count, "penalty"))
     return lines
-
-
-def _softmax_regression(
-    z: np.ndarray, labels: np.ndarray, num_classes: int, penalty: float, balance: bool, tolerance: float = 1e-4
-) -> tuple[np.ndarray, np.ndarray]:
-    """Fits W [R, K] and b [K] to rows z [N, V, R]; V views of a picture weigh as much as one."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    views, width = z.shape[1:]
-    stretch = np.sqrt(width)  # unit variance a direction: L-BFGS' tolerance means the same for any width
-    model = LogisticRegression(
-        C=penalty / (width * views), max_iter=500, tol=tolerance, class_weight="balanced" if balance else None
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(z.reshape(-1, width) * stretch, np.repeat(labels, views))
-    coefficients, intercept = model.coef_ * stretch, model.intercept_
-    if len(model.classes_) == 2:  # scikit-learn keeps one column for two classes: logits +-t/2 are the same model
-        coefficients, intercept = np.concatenate([-coefficients, coefficients]) / 2, np.array([-1, 1]) * intercept / 2
-    weights, bias = np.zeros((width, num_classes)), np.full(num_classes, -30.0)
-    weights[:, model.classes_], bias[model.classes_] = coefficients.T, intercept  # no picture, no chance
-    return weights, bias
 
 
 def calibrate(head: Head, features: Mapping[str, np.ndarray], labels: np.ndarray) -> Head:
@@ -290,27 +262,6 @@ def calibrate(head: Head, features: Mapping[str, np.ndarray], labels: np.ndarray
     if not len(labels):
         return head
     return dataclasses.replace(head, temperature=temperature_of(head.logits(features), labels) * head.temperature)
-
-
-def temperature_of(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the divisor of the logits that minimises the cross-entropy with slightly smoothed labels [N].
-
-    A few pictures that are all right would ask for infinite confidence, so each label counts as (n + 1) / (n + 2), as
-    in Platt's scaling.
-
-    Source: Platt, "Probabilistic outputs for support vector machines", 1999, section 2.2.
-    """
-    from scipy.optimize import minimize_scalar
-
-    logits, count = np.asarray(logits, np.float64), len(labels)
-    others = max(logits.shape[1] - 1, 1)
-    targets = np.full(logits.shape, 1 / (count + 2) / others)
-    targets[np.arange(count), labels] = (count + 1) / (count + 2)
-
-    def loss(log_t: float) -> float:
-        return -float(np.mean((targets * special.log_softmax(logits / np.exp(log_t), axis=1)).sum(1)))
-
-    return float(np.exp(minimize_scalar(loss, bounds=(np.log(0.05), np.log(100.0)), method="bounded").x))
 
 
 @register_function("head_alone")
@@ -361,7 +312,14 @@ def train_head(  # noqa: PLR0913 - a user's options
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"head must be softmax, {' or '.join(OPTIMIZERS)}. Received: {optimizer!r}")
     started, choices = fit_head(
-        features, labels, classes, candidates=candidates, penalties=(10.0,), groups=groups, balance=balance, seed=seed
+        features,
+        labels,
+        classes,
+        candidates=candidates,
+        penalties=(STEPS_PENALTY,),
+        groups=groups,
+        balance=balance,
+        seed=seed,
     )
     names = started.end_points
     views = {name: rows[:, None] if rows.ndim == 2 else rows for name, rows in features.items() if name in names}
@@ -465,34 +423,81 @@ class Fitted:
         choices: What its cross-validation tried.
         model: Trunk and head as one model.
         probabilities: Content hash -> [K], for every picture.
+        held_out: The same, answered by heads on the trunk as it came that did not see the picture; without pictures
+            that no such head can judge.
     """
 
     head: Head
     choices: list[Choice]
     model: Model
     probabilities: dict[str, np.ndarray]
+    held_out: dict[str, np.ndarray]
 
 
 def choose_head(job: Job, backbone: Backbone, scanned: Scanned, dealt: Dealt, extracted: Extracted) -> Fitted:
-    """The stage of the head: fits it, calibrates it on the validation part and writes ``head.safetensors``."""
+    """The stage of the head: fits it, calibrates it on answers held out and writes ``head.safetensors``."""
     settings, classes, names = job.settings, scanned.classes, backbone.end_points
     labels = {part: scanned.labels_of(dealt.sets[part]) for part in ("train", "validation")}
     held = extracted.rows.read(dealt.sets["validation"], names)
     train = with_views(job, extracted, dealt.sets["train"], scanned, names)
-    how: dict[str, Any] = {"candidates": backbone.candidates, "groups": dealt.groups("train"), "seed": settings.seed}
-    how |= {"balance": settings.balance}
+    how: dict[str, Any] = {
+        "candidates": backbone.candidates,
+        "groups": dealt.groups(dealt.sets["train"]),
+        "seed": settings.seed,
+        "balance": settings.balance,
+    }
     if settings.head == "softmax":
         head, choices = fit_head(train, labels["train"], classes, **how)
     else:
         how |= {"optimizer": settings.head, "hidden": settings.hidden, "dropout": settings.dropout}
         head, choices = train_head(train, labels["train"], classes, validation=(held, labels["validation"]), **how)
     del train
-    head = calibrate(head, held, labels["validation"])
+    answers, temperature = _hold_out(head, scanned, dealt, extracted.rows, settings.balance, settings.seed)
+    if settings.head == "softmax" and temperature:
+        head = dataclasses.replace(head, temperature=temperature)
+    else:
+        head = calibrate(head, held, labels["validation"])
     head.save(job.place / "head.safetensors")
-    kind = f"C = {head.penalty:g}" if head.penalty else settings.head
-    job.tell(f"head: reads {' + '.join(head.end_points)}, {kind}, temperature {head.temperature:.2f}")
+    job.tell(f"head: reads {' + '.join(head.end_points)}, {_in_words(head, settings.head)}")
     model = assemble(backbone.trunk, head, dropout_keep_prob=1.0, train_batch_norm=settings.train_batch_norm)
-    return Fitted(head, choices, model, _probabilities(extracted.rows, dealt.keys, head))
+    probabilities = _probabilities(extracted.rows, dealt.keys, head)
+    answers |= {key: probabilities[key] for key in dealt.sets["test"]}
+    return Fitted(head, choices, model, probabilities, answers)
+
+
+def _in_words(head: Head, kind: str) -> str:
+    """Penalty and temperature, and where the search for one ended at its bound."""
+    penalty = f"C = {head.penalty:g}" if head.penalty else kind
+    if head.penalty == PENALTIES[-1]:
+        penalty += " (the largest tried)"
+    least, most = TEMPERATURES
+    at_bound = not least * 1.01 < head.temperature < most / 1.01
+    return f"{penalty}, temperature {head.temperature:.2f}{' (the bound of the search)' if at_bound else ''}"
+
+
+def _hold_out(
+    head: Head, scanned: Scanned, dealt: Dealt, rows: Rows, balance: bool, seed: int
+) -> tuple[dict[str, np.ndarray], float | None]:
+    """Answers for the training and validation pictures by heads of this kind that did not see them.
+
+    A head that was trained by steps is stood for by a softmax regression on what it reads.
+
+    Returns:
+        Content hash -> [K] for the pictures that can be judged, calibrated, and the temperature that does that; None
+        where no picture can be.
+    """
+    keys = [*dealt.sets["train"], *dealt.sets["validation"]]
+    labels, classes = scanned.labels_of(keys), len(head.classes)
+    x = head.scaled(rows.read(keys, head.end_points))
+    with threadpool_limits(1, "blas"):
+        z = x @ flatten_spectrum(x, classes)
+        groups = dealt.groups(keys)
+        found, known = held_out(z, labels, classes, head.penalty or STEPS_PENALTY, groups, balance=balance, seed=seed)
+    if not known.any():
+        return {}, None
+    logits = np.log(np.maximum(found[known], 1e-12))
+    temperature = temperature_of(logits, labels[known])
+    return dict(zip(np.array(keys)[known].tolist(), softmax(logits / temperature), strict=True)), temperature
 
 
 def _probabilities(rows: Rows, keys: Sequence[str], head: Head) -> dict[str, np.ndarray]:

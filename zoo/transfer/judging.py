@@ -25,11 +25,14 @@ class Judged:
         evaluation: Figures of the pictures it was judged by.
         part: Their set: "test", or "train" when there is no test picture.
         accuracies: Set -> accuracy, None for a set without pictures.
+        held_out: Figures of all pictures, each answered by a head (on the trunk as it came) that did not see it; None
+            where no picture can be judged so.
     """
 
     evaluation: Evaluation
     part: str
     accuracies: dict[str, float | None]
+    held_out: Evaluation | None
 
 
 def judge_model(scanned: Scanned, dealt: Dealt, fitted: Fitted) -> Judged:
@@ -40,7 +43,12 @@ def judge_model(scanned: Scanned, dealt: Dealt, fitted: Fitted) -> Judged:
     table = np.stack([fitted.probabilities[key] for key in dealt.sets[part]])
     evaluation = evaluate(table, scanned.labels_of(dealt.sets[part]), classes, majority_class=majority)
     accuracies = {name: _accuracy(fitted.probabilities, keys, scanned) for name, keys in dealt.sets.items()}
-    return Judged(evaluation, part, accuracies)
+    keys = list(fitted.held_out) if len(fitted.held_out) > len(dealt.sets["test"]) else []
+    held_out = None
+    if keys:
+        table = np.stack([fitted.held_out[key] for key in keys])
+        held_out = evaluate(table, scanned.labels_of(keys), classes, majority_class=majority)
+    return Judged(evaluation, part, accuracies, held_out)
 
 
 def _accuracy(probabilities: Mapping[str, np.ndarray], keys: Sequence[str], scanned: Scanned) -> float | None:

@@ -16,6 +16,7 @@ from zoo.transfer.features import default_cache, extract, load_backbone
 from zoo.transfer.finetune import check_end_point, tune
 from zoo.transfer.head import choose_head
 from zoo.transfer.judging import judge_model
+from zoo.transfer.review import review
 from zoo.transfer.run import (
     Run,
     begin,
@@ -118,14 +119,17 @@ def _retrain(job: Job, images: Any, labels: Any, on_scan: Callable[[Scan], None]
     fitted = choose_head(job, backbone, scanned, dealt, extracted)
     fitted, tuned = tune(job, backbone, scanned, dealt, fitted)
     judged = judge_model(scanned, dealt, fitted)
+    reviewed = review(backbone, scanned, dealt, extracted, fitted)
     facts = {
         "near_pairs": dealt.similar.pairs_across(dealt.keys, scanned.label_of),
         "near_groups": len(dealt.similar.groups),
+        "near": dealt.similar.threshold,
         **({"finetune": tuned} if tuned else {}),
         "judged": judged.part,
         "trunk": backbone.trunk.describe(),
         "validation_accuracy": judged.accuracies["validation"],
         "train_accuracy": judged.accuracies["train"],
+        "held_out": None if judged.held_out is None else judged.held_out.to_dict(),
     }
     run = Run(
         job.folder,
@@ -138,7 +142,8 @@ def _retrain(job: Job, images: Any, labels: Any, on_scan: Callable[[Scan], None]
         fitted.model,
         judged.evaluation,
         fitted.probabilities,
+        fitted.held_out,
         facts,
         job.made_in,
     )
-    return finish(job, run, before, scanned)
+    return finish(job, run, before, scanned, reviewed)

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import json
 import math
 import shlex
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from zoo.transfer.evaluation import ClassResult, Evaluation
 from zoo.transfer.run import Run
 
 MISTAKES = 24
+SUSPECTS = 24
 FEW = 10  # pictures of a class, below which its figures are rough
 EXAMPLES = 5
 MOST_CLASSES_SHOWN = 30
@@ -71,12 +73,14 @@ def page_values(run: Run) -> dict[str, Any]:
         "choice_chart": _choice_chart(run),
         "calibration_chart": _calibration_chart(run),
         "history_chart": _history_chart(run.facts.get("finetune")),
-        "confusion": _confusion(run) if len(run.classes) <= MOST_CLASSES_SHOWN else None,
-        "confused": _most_confused(run),
+        "confusion": _confusion(run.classes, evaluation.confusion) if len(run.classes) <= MOST_CLASSES_SHOWN else None,
+        "confused": _most_confused(run.classes, evaluation.confusion),
         "classes_by_f1": shown[:MOST_CLASSES_SHOWN] if len(shown) > 2 * MOST_CLASSES_SHOWN else shown,
         "best_classes": shown[-MOST_CLASSES_SHOWN:] if len(shown) > 2 * MOST_CLASSES_SHOWN else [],
         "mistakes": _mistakes(run, judged),
+        "suspects": _suspects(run),
         "near_pairs": _near_pairs(run),
+        "held_out": _held_out(run),
         "examples": _examples(run),
     }
 
@@ -166,6 +170,40 @@ def _mistakes(run: Run, judged: Sequence[Picture]) -> list[dict[str, Any]]:
     return [_picture(run, picture) for _, _, picture in sorted(wrong, key=lambda item: item[:2])[:MISTAKES]]
 
 
+def _suspects(run: Run) -> list[dict[str, Any]]:
+    """The first suspicious labels, each beside the picture of the suggested class that is surest to be of it."""
+    surest: dict[str, Picture] = {}
+    for number, label in enumerate(run.classes):
+        some = [p for p in run.scan.pictures if p.label == label and p.sha256 in run.held_out]
+        if some:
+            surest[label] = max(some, key=lambda p: float(run.held_out[p.sha256][number]))
+    rows = []
+    for suspect in run.facts["suspicious"][:SUSPECTS]:
+        other = surest.get(suspect["suggestion"])
+        beside = "data:," if other is None else thumbnail(other.path, run.reader.background)
+        path = next((p.path for p in run.scan.pictures if p.sha256 == suspect["sha256"]), None)
+        image = "data:," if path is None else thumbnail(path, run.reader.background)
+        rows.append({**suspect, "image": image, "beside": beside})
+    return rows
+
+
+def _held_out(run: Run) -> dict[str, Any] | None:
+    """What the answers held out say: the accuracy, each class by name, and the pairs mixed up most."""
+    if not run.facts["held_out"]:
+        return None
+    evaluation = Evaluation.from_dict(_through_json(run.facts["held_out"]))
+    return {
+        "in_words": evaluation.in_words,
+        "classes": {result.name: result for result in evaluation.classes},
+        "confused": _most_confused(run.classes, evaluation.confusion),
+        "confusion": _confusion(run.classes, evaluation.confusion) if len(run.classes) <= MOST_CLASSES_SHOWN else None,
+    }
+
+
+def _through_json(values: Any) -> Any:
+    return json.loads(json.dumps(values))
+
+
 def _near_pairs(run: Run) -> list[dict[str, Any]]:
     """Near-duplicates that have different labels."""
     of_key = {picture.sha256: picture for picture in run.scan.pictures}
@@ -185,24 +223,23 @@ def _examples(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _confusion(run: Run) -> list[dict[str, Any]]:
+def _confusion(classes: Sequence[str], table: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
     rows = []
-    for i, label in enumerate(run.classes):
-        counts = run.evaluation.confusion[i]
+    for i, (label, counts) in enumerate(zip(classes, table, strict=True)):
         total = max(1, sum(counts))
         cells = [{"count": n, "share": round(n / total, 3), "right": i == j} for j, n in enumerate(counts)]
         rows.append({"label": label, "cells": cells, "total": sum(counts)})
     return rows
 
 
-def _most_confused(run: Run) -> list[tuple[str, str, int, int]]:
+def _most_confused(classes: Sequence[str], confusion: Sequence[Sequence[int]]) -> list[tuple[str, str, int, int]]:
     """The pairs of classes mixed up most often: (label, called, times, pictures of the label)."""
-    table = np.array(run.evaluation.confusion)
+    table = np.array(confusion)
     np.fill_diagonal(table, 0)
     order = np.argsort(-table, axis=None, kind="stable")[:10]
     pairs = [np.unravel_index(place, table.shape) for place in order]
-    totals = np.array(run.evaluation.confusion).sum(1)
-    return [(run.classes[i], run.classes[j], int(table[i, j]), int(totals[i])) for i, j in pairs if table[i, j]]
+    totals = np.array(confusion).sum(1)
+    return [(classes[i], classes[j], int(table[i, j]), int(totals[i])) for i, j in pairs if table[i, j]]
 
 
 def _choice_rows(run: Run) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ class Run:
         model: Trunk and head as one model, fine-tuned if asked for.
         evaluation: Figures of the test part; of the training part when there is no test picture.
         probabilities: Content hash -> [K], for every picture; empty for a run that was found finished and left alone.
+        held_out: The same by heads that did not see the picture, where there are such.
         facts: Everything else that the report says, plain values.
         made_in: Where its files are written until it is finished; None for the run folder itself.
     """
@@ -65,6 +66,7 @@ class Run:
     model: "Model"
     evaluation: Evaluation
     probabilities: dict[str, np.ndarray]
+    held_out: dict[str, np.ndarray]
     facts: dict[str, Any]
     made_in: Path | None = None
 
@@ -327,6 +329,8 @@ def earlier_run(job: Job) -> Earlier | None:
 
         new, old = _plain(job.settings.to_dict()), before.settings
         shared = (new.keys() & old.keys()) - {"max_bad"}
+        if new["near"] is None and old["near"] == 0.95:  # the default of older versions
+            shared.remove("near")
         if changes := config_difference({name: old[name] for name in shared}, {name: new[name] for name in shared}):
             raise ConfigChangedError(folder, changes)
     return before
@@ -375,6 +379,7 @@ def found_run(job: Job, backbone: Backbone, scan: Scan) -> Run:
         [Choice(**{**one, "end_points": tuple(one["end_points"])}) for one in facts["choices"]],
         model,
         Evaluation.from_dict(facts["evaluation"]),
+        {},
         {},
         facts["facts"],
     )

@@ -35,7 +35,8 @@ class Settings:
         max_bad: How many bad files are acceptable.
         conflicts: What becomes of a picture that lies in two classes, which ``suspicious.csv`` lists: "drop" leaves it
             out, "first" takes the label that is first in the order of names, "refuse" refuses.
-        near: Cosine of the standardised features of a middle end point above which two pictures are near-duplicates.
+        near: Cosine of the standardised features of a middle end point from which two pictures are near-duplicates; the
+            trunk's own when None, see ``Trunk.near``.
         balance: Lets every class count alike.
         head: "softmax" (L-BFGS), or "sgd" or "adam": a head trained by steps.
         hidden: Width of a hidden layer, for a head trained by steps.
@@ -61,7 +62,7 @@ class Settings:
     test: float = 0.1
     max_bad: str = "1%"
     conflicts: str = DROP
-    near: float = 0.95
+    near: float | None = None
     balance: bool = False
     head: str = "softmax"
     hidden: int = 0
@@ -86,7 +87,11 @@ class Settings:
             (number(self.validation), "validation must be a share, 0 or more", self.validation),
             (number(self.test), "test must be a share, 0 or more", self.test),
             (self.validation + self.test < 1, "validation and test must leave something to train on", None),
-            (math.isfinite(self.near) and self.near >= -1, "near must be a cosine; above 1 joins nothing", self.near),
+            (
+                self.near is None or (math.isfinite(self.near) and self.near >= -1),
+                "near must be a cosine; above 1 joins nothing",
+                self.near,
+            ),
             (
                 self.head != "softmax" or not (self.hidden or self.dropout),
                 "hidden and dropout need head sgd or adam",

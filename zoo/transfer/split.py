@@ -90,10 +90,10 @@ class Dealt:
     similar: Similar
     keys: list[str]
 
-    def groups(self, name: str) -> np.ndarray:
-        """Returns a number for each picture of a set, the same for near-duplicates: [N]."""
+    def groups(self, keys: Sequence[str]) -> np.ndarray:
+        """Returns a number for each of some pictures, the same for near-duplicates: [N]."""
         group_of = {self.keys[i]: number for number, group in enumerate(self.similar.groups) for i in group}
-        return np.array([group_of.get(key, len(group_of) + i) for i, key in enumerate(self.sets[name])])
+        return np.array([group_of.get(key, len(group_of) + i) for i, key in enumerate(keys)])
 
 
 def previous_split(job: Job) -> Split | None:
@@ -116,7 +116,8 @@ def previous_split(job: Job) -> Split | None:
 def deal(job: Job, backbone: Backbone, scanned: Scanned, extracted: Extracted, previous: Split | None) -> Dealt:
     """Deals the pictures into sets and writes ``split.json``; none that was dealt before moves."""
     settings, keys, detail = job.settings, list(scanned.files), backbone.trunk.detail
-    similar = near_duplicates(extracted.rows.read(keys, [detail])[detail], keys, settings.near)
+    near = backbone.trunk.near if settings.near is None else settings.near
+    similar = near_duplicates(extracted.rows.read(keys, [detail])[detail], keys, near)
     split = split_scan(
         scanned.scan,
         validation=settings.validation,

@@ -5,18 +5,14 @@ import dataclasses
 import io
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from zoo.data import pluralize
 from zoo.data.scan import Picture, Scan
-from zoo.data.split import Split
 from zoo.files import reading, write_whole
 
 COLUMNS = ("decision", "path", "label", "suggestion", "confidence", "cosine", "reason", "sha256")
-SURE = 0.8
 KEEP, DROP = "keep", "drop"
 CONFLICTS = (DROP, "first", "refuse")
 
@@ -65,54 +61,6 @@ class Decision:
     def right_label(self) -> str:
         """The label that it has from now on."""
         return self.label if self.decision in (KEEP, DROP) else self.decision.removeprefix("=")
-
-
-def find_suspicious(
-    scan: Scan,
-    split: Split,
-    probabilities: Mapping[str, np.ndarray],
-    classes: Sequence[str],
-    near_pairs: Sequence[tuple[str, str, float]] = (),
-) -> list[Suspect]:
-    """Lists pictures that lie in two classes, near-duplicates with different labels, and confident disagreements.
-
-    Args:
-        scan: The pictures.
-        split: Their sets.
-        probabilities: Content hash -> [K]; pictures that it does not have were left out for lying in two classes.
-        classes: The K labels.
-        near_pairs: (content hash, content hash, cosine) of near-duplicates that have different labels.
-
-    Returns:
-        The suspects: conflicts first, then near-duplicates, then the most confident disagreements.
-    """
-    conflicts = []
-    for group in scan.conflicts:
-        for picture in group:
-            others = sorted({p.label for p in group} - {picture.label})
-            reason = f"the same picture is also in {', '.join(others)}"
-            conflicts.append(Suspect(picture.name, picture.label, others[0], None, None, reason, picture.sha256))
-    seen = {suspect.sha256 for suspect in conflicts}
-    of_key = {picture.sha256: picture for picture in scan.pictures}
-    near = []
-    for first, second, cosine in near_pairs:
-        for picture, other in ((of_key[first], of_key[second]), (of_key[second], of_key[first])):
-            if picture.sha256 not in seen:
-                reason = f"looks like {other.name} in {other.label}"
-                near.append(Suspect(picture.name, picture.label, other.label, None, cosine, reason, picture.sha256))
-                seen.add(picture.sha256)
-    unsure = []
-    for picture in scan.pictures:
-        row = probabilities.get(picture.sha256)
-        if row is None or picture.sha256 in seen:
-            continue
-        best = int(row.argmax())
-        if classes[best] != picture.label and row[best] >= SURE:
-            where = split.sets[picture.sha256]
-            reason = f"the model disagrees ({where} picture)"
-            sure = round(float(row[best]), 4)
-            unsure.append(Suspect(picture.name, picture.label, classes[best], sure, None, reason, picture.sha256))
-    return conflicts + near + sorted(unsure, key=lambda suspect: (-(suspect.confidence or 0.0), suspect.path))
 
 
 def write_suspicious(path: str | Path, suspects: Sequence[Suspect], decisions: Sequence[Decision]) -> None:

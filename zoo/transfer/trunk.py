@@ -31,6 +31,8 @@ class Trunk:
         digest: SHA-256 of all its variables.
         preprocessing: How pictures become its inputs.
         size: Shape of an input, (H, W, C).
+        near: Cosine of two pictures' standardised features at ``detail`` from which they are near-duplicates: at most
+            1 % of pictures reach it with one of another class (``benchmarks/transfer.py near``).
     """
 
     model: "Model"
@@ -40,6 +42,7 @@ class Trunk:
     digest: str
     preprocessing: Preprocessing
     size: tuple[int, int, int]
+    near: float = 0.95
 
     @property
     def end_points(self) -> list[str]:
@@ -155,7 +158,8 @@ def _embedded(size: int | None, options: dict[str, Any]) -> Trunk:
     what = f"the embedded weights (made with options {card['options']})"
     assign(model, values, what, remedy=bundled.REMEDY)
     preprocessing = Preprocessing.from_dict(card["preprocessing"])
-    return _trunk(model, "inception_v3", options, f"embedded ({EMBEDDED})", preprocessing, shape)
+    trunk = _trunk(model, "inception_v3", options, f"embedded ({EMBEDDED})", preprocessing, shape)
+    return dataclasses.replace(trunk, near=card["near"])
 
 
 def _trunk(

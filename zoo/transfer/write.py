@@ -14,21 +14,22 @@ from zoo.data.scan import Scan
 from zoo.files import remove, replacing, write_whole
 from zoo.transfer.evaluation import Evaluation
 from zoo.transfer.report import write_report
+from zoo.transfer.review import Review, find_suspicious
 from zoo.transfer.run import FORMAT, Earlier, Run, replace_run
 from zoo.transfer.scan import Scanned
 from zoo.transfer.settings import Job, Settings
-from zoo.transfer.suspicious import find_suspicious, write_suspicious
+from zoo.transfer.suspicious import write_suspicious
 
 EXPORT_CHECKED = 16  # pictures on which the exported model is compared with the training path
 
 
-def finish(job: Job, run: Run, before: Earlier | None, scanned: Scanned) -> Run:
+def finish(job: Job, run: Run, before: Earlier | None, scanned: Scanned, reviewed: Review) -> Run:
     """Writes everything a finished run has, and puts it in the place of the one before."""
     run.facts["changes"] = what_changed(before, run.scan, run.settings, run.evaluation)
     for name in ("model.keras", "saved_model"):
         remove(run.place / name)  # of a run that was killed: it knows other classes and weights
     decisions = scanned.decisions
-    suspects = find_suspicious(scanned.found, run.split, run.probabilities, run.classes, run.facts["near_pairs"])
+    suspects = find_suspicious(scanned.found, run.split, reviewed, run.classes, run.facts["near_pairs"])
     write_suspicious(run.place / "suspicious.csv", suspects, decisions)
     decided = {(decision.sha256, decision.path) for decision in decisions}
     run.facts["suspicious"] = [dataclasses.asdict(s) for s in suspects if (s.sha256, s.path) not in decided]
@@ -64,14 +65,17 @@ def save_run(run: Run) -> None:
 
 
 def write_predictions(run: Run) -> None:
-    """Writes ``predictions.csv``: every picture with its label, set, predicted class and its probability."""
+    """Writes ``predictions.csv``: every picture with its label, set, predicted class and its probability.
+
+    The last two columns have what a head answered that did not see the picture.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["path", "label", "set", "predicted", "probability"])
+    writer.writerow(["path", "label", "set", "predicted", "probability", "held_out", "held_out_probability"])
     for picture in run.scan.pictures:
-        row = run.probabilities[picture.sha256]
-        best = int(row.argmax())
-        found = [run.classes[best], f"{row[best]:.6f}"]
+        found: list[str] = []
+        for row in (run.probabilities[picture.sha256], run.held_out.get(picture.sha256)):
+            found += ["", ""] if row is None else [run.classes[row.argmax()], f"{row.max():.6f}"]
         writer.writerow([picture.name, picture.label, run.split.sets[picture.sha256], *found])
     write_whole(run.place / "predictions.csv", text.getvalue().encode())
 
