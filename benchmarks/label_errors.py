@@ -33,14 +33,18 @@ def flip(labels: np.ndarray, classes: int, seed: int) -> tuple[np.ndarray, np.nd
     return flipped, places
 
 
-def rankings(features: dict[str, np.ndarray], mirrored: dict[str, np.ndarray], labels: np.ndarray, classes: int) -> Any:
-    """Name -> a number for each picture, the lowest the likeliest to be wrong; and how long zoo's list is."""
+Rows = dict[str, np.ndarray]
+
+
+def rankings(features: Rows, mirrored: Rows, labels: np.ndarray, classes: int) -> Any:
+    """Name -> a number for each picture, the lowest the likeliest to be wrong; and how many confident learning counts."""
     groups = np.arange(len(labels))
     keys = [str(i) for i in groups]
     review = review_labels(keys, features, labels, classes, groups)
     rows = np.array([review.probabilities[key] for key in keys])
-    listed = label_errors(rows, labels) >= 0
-    found = {"zoo": np.where(listed, [review.order[key] for key in keys], np.inf)}
+    order = np.array([review.order[key] for key in keys])
+    confident = label_errors(rows, labels) >= 0
+    found = {"zoo": order, "zoo, but only what confident learning counts": np.where(confident, order, np.inf)}
 
     def z_of(some: dict[str, np.ndarray]) -> np.ndarray:
         x = np.concatenate([Scaling.fit(one)(one) for one in some.values()], 1) / np.sqrt(len(some))
@@ -62,7 +66,7 @@ def rankings(features: dict[str, np.ndarray], mirrored: dict[str, np.ndarray], l
     thresholds = np.array([own(p)[labels == c].mean() for c in range(classes)])
     adjusted = p - thresholds + thresholds.max()
     found["confident learning, adjusted margin"] = margins(adjusted / adjusted.sum(1, keepdims=True), labels)
-    return found, int(listed.sum())
+    return found, review.errors
 
 
 def main() -> None:
@@ -81,12 +85,12 @@ def main() -> None:
             extractor = extractor_of(make_trunk(trunk))
             views = [extractor.features(files, AUTO, view=view).read(list(files), AUTO) for view in (0, 1)]
             scores: dict[str, list[tuple[float, float]]] = {}
-            listed = []
+            counted = []
             for seed in range(options.seeds):
                 flipped, places = flip(labels, classes, seed)
                 with threadpool_limits(1, "blas"):
                     found, length = rankings(*views, flipped, classes)
-                listed.append(length)
+                counted.append(length)
                 for name, ranking in found.items():
                     order = np.argsort(ranking, kind="stable")
                     many, few = (np.isin(order[: round(share * len(labels))], places) for share in (LINES, FIRST))
@@ -101,7 +105,7 @@ def main() -> None:
                     "first_lines_right": round(float(np.mean(pairs, 0)[1]), 4),
                     "standard_deviations": " ".join(f"{value:.3f}" for value in np.std(pairs, 0)),
                     "seeds": options.seeds,
-                    "pictures_listed": round(float(np.mean(listed)), 1) if name == "zoo" else "",
+                    "counted_as_wrong": round(float(np.mean(counted)), 1) if name == "zoo" else "",
                 }
                 lines.append(line)
                 print(line, flush=True)

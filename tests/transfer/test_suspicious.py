@@ -53,8 +53,8 @@ def test_conflicts_come_first_then_confident_disagreements(suspects):
     assert "also in dog" in suspects[0].reason and "disagrees" in suspects[2].reason
 
 
-@pytest.mark.parametrize(("sure", "listed"), [(0.69, False), (0.71, True), (0.95, True)])
-def test_a_disagreement_counts_from_the_mean_probability_of_that_class(scan, sure, listed):
+@pytest.mark.parametrize(("sure", "listed"), [(0.49, False), (0.51, True), (0.95, True)])
+def test_a_disagreement_is_listed_where_another_class_is_more_probable(scan, sure, listed):
     table = {p.sha256: np.array([0.7, 0.3]) if p.label == "cat" else np.array([0.4, 0.6]) for p in scan.pictures}
     wrong = next(p for p in scan.pictures if p.name == "dog/2.png")
     table[wrong.sha256] = np.array([sure, 1 - sure])
@@ -198,5 +198,5 @@ def test_a_csv_that_gives_one_file_two_labels(tmp_path):
         changed = apply_decisions(scan, decisions)
         used = settle_conflicts(changed, decisions, "refuse")
         assert {p.label for p in used.pictures if p.name == "2.png"} == {right}
-        write_suspicious(path, find_suspicious(changed, split_scan(used), Review({}, {}), ["a", "b"]), decisions)
+        write_suspicious(path, find_suspicious(changed, split_scan(used), Review({}, {}, 0), ["a", "b"]), decisions)
         assert read_decisions(path, ["a", "b"]) == decisions

@@ -19,7 +19,6 @@ from zoo.transfer.suspicious import Suspect
 # Softmax regression at this penalty, drawn into folds so many times, and ridge regression, chosen on
 # emoji with flipped labels (docs/transfer.md); up to so many pictures, above which the head's own answers do.
 PENALTY, REPEATS, RIDGE, MOST = 3.0, 3, 1.0, 3000
-SURE = 0.8  # a probability that is confident where those of the class are higher still
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +28,12 @@ class Review:
     Args:
         probabilities: Content hash -> [K]; without pictures that no such model can judge.
         order: Content hash -> the lower, the likelier its label is wrong.
+        errors: How many labels confident learning counts as wrong.
     """
 
     probabilities: dict[str, np.ndarray]
     order: dict[str, float]
+    errors: int
 
 
 def review_labels(
@@ -57,15 +58,18 @@ def review_labels(
         scores = ridge_held_out(z, labels, num_classes, RIDGE, groups)
     ranks = sum(rankdata(margins(values, labels)) for values in (np.log(np.maximum(found, 1e-12)), scores))
     order = {key: float(rank) for key, rank, judged in zip(keys, ranks, known, strict=True) if judged}
-    return Review({key: row for key, row in zip(keys, found, strict=True) if key in order}, order)
+    judged = {key: row for key, row in zip(keys, found, strict=True) if key in order}
+    return Review(judged, order, int((label_errors(found[known], labels[known]) >= 0).sum()))
 
 
 def review_of(probabilities: Mapping[str, np.ndarray], label_of: Mapping[str, int]) -> Review:
     """The same from a head's answers to pictures that it did not see."""
     keys = list(probabilities)
-    table = np.log(np.maximum(np.stack([probabilities[key] for key in keys]), 1e-12))
-    found = margins(table, np.array([label_of[key] for key in keys]))
-    return Review(dict(probabilities), dict(zip(keys, found.tolist(), strict=True)))
+    if not keys:
+        return Review({}, {}, 0)
+    table, labels = np.stack([probabilities[key] for key in keys]), np.array([label_of[key] for key in keys])
+    order = dict(zip(keys, margins(np.log(np.maximum(table, 1e-12)), labels).tolist(), strict=True))
+    return Review(dict(probabilities), order, int((label_errors(table, labels) >= 0).sum()))
 
 
 def margins(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -79,15 +83,15 @@ def margins(values: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def label_errors(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Returns the class that each of the labels [N] should have which confident learning counts as wrong; -1 else.
 
-    A picture is confidently of class j where its probability reaches the mean of those of the pictures labelled j, or
-    SURE; of several such classes the most probable counts.
+    A picture is confidently of class j where its probability reaches the mean of those of the pictures labelled j; of
+    several such classes the most probable counts.
 
     Source: Northcutt et al., "Confident Learning", arXiv 1911.00068, section 3.
     """
     rows, count = np.arange(len(labels)), probabilities.shape[1]
     own = probabilities[rows, labels]
     mean = np.array([own[labels == j].mean() if (labels == j).any() else np.inf for j in range(count)])
-    confident = np.where(probabilities >= np.minimum(mean, SURE), probabilities, -1.0)
+    confident = np.where(probabilities >= mean, probabilities, -1.0)
     best = confident.argmax(1)
     return np.where((confident.max(1) > 0) & (best != labels), best, -1)
 
@@ -109,7 +113,8 @@ def find_suspicious(
         near_pairs: (content hash, content hash, cosine) of near-duplicates that have different labels.
 
     Returns:
-        The suspects: conflicts first, then near-duplicates, then what ``label_errors`` finds, the likeliest first.
+        The suspects: conflicts first, then near-duplicates, then pictures for which models that did not see them find
+        another class more probable, the likeliest first.
     """
     conflicts = []
     for group in scan.conflicts:
@@ -126,17 +131,14 @@ def find_suspicious(
                 reason = f"looks like {other.name} in {other.label}"
                 near.append(Suspect(picture.name, picture.label, other.label, None, cosine, reason, picture.sha256))
                 seen.add(picture.sha256)
-    judged = {p.sha256: p for p in scan.pictures if p.sha256 in review.order}
-    if not judged:
-        return conflicts + near
-    table = np.stack([review.probabilities[key] for key in judged])
-    better = label_errors(table, np.array([list(classes).index(p.label) for p in judged.values()]))
     wrong = []
-    for picture, row, best in zip(judged.values(), table, better, strict=True):
-        if best >= 0 and picture.sha256 not in seen:
-            reason = f"a model that did not see it disagrees ({split.sets[picture.sha256]} picture)"
-            sure = round(float(row[best]), 4)
-            wrong.append(Suspect(picture.name, picture.label, classes[best], sure, None, reason, picture.sha256))
+    for picture in scan.pictures:
+        row = review.probabilities.get(picture.sha256)
+        if row is None or picture.sha256 in seen or classes[best := int(row.argmax())] == picture.label:
+            continue
+        reason = f"a model that did not see it disagrees ({split.sets[picture.sha256]} picture)"
+        sure = round(float(row[best]), 4)
+        wrong.append(Suspect(picture.name, picture.label, classes[best], sure, None, reason, picture.sha256))
     return conflicts + near + sorted(wrong, key=lambda suspect: (review.order[suspect.sha256], suspect.path))
 
 

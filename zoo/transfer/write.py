@@ -33,6 +33,7 @@ def finish(job: Job, run: Run, before: Earlier | None, scanned: Scanned, reviewe
     write_suspicious(run.place / "suspicious.csv", suspects, decisions)
     decided = {(decision.sha256, decision.path) for decision in decisions}
     run.facts["suspicious"] = [dataclasses.asdict(s) for s in suspects if (s.sha256, s.path) not in decided]
+    run.facts["label_errors"] = reviewed.errors
     run.facts["conflicts"] = len(scanned.found.conflicts)
     run.facts["decisions"] = [dataclasses.asdict(decision) for decision in decisions]
     write_predictions(run)
