@@ -18,7 +18,7 @@ from transfer import AUTO, TRUNKS, extractor_of, make_trunk, source_of
 from zoo.data.scan import scan_images
 from zoo.transfer.features import Scaling
 from zoo.transfer.regression import flatten_spectrum, held_out, ridge_held_out
-from zoo.transfer.review import label_errors, margins, review_labels
+from zoo.transfer.review import LEADING, label_errors, margins, review_labels
 
 FLIPPED, LINES, FIRST = 46 / 457, 60 / 457, 20 / 457
 
@@ -37,7 +37,7 @@ Rows = dict[str, np.ndarray]
 
 
 def rankings(features: Rows, mirrored: Rows, labels: np.ndarray, classes: int) -> Any:
-    """Name -> a number for each picture, the lowest the likeliest to be wrong; and how many confident learning counts."""
+    """Name -> a number a picture, the lowest the likeliest to be wrong; and how many confident learning counts."""
     groups = np.arange(len(labels))
     keys = [str(i) for i in groups]
     review = review_labels(keys, features, labels, classes, groups)
@@ -54,10 +54,11 @@ def rankings(features: Rows, mirrored: Rows, labels: np.ndarray, classes: int) -
     both = z_of({name: (features[name] + mirrored[name]) / 2 for name in AUTO})
     whole = z_of(features)
     own = lambda p: p[groups, labels]  # noqa: E731
-    found["one layer, own probability"] = own(held_out(alone, labels, classes, 30.0, groups)[0])
-    found["four layers, own probability"] = own(held_out(whole, labels, classes, 3.0, groups)[0])
-    found["four layers, margin of probability"] = margins(held_out(whole, labels, classes, 3.0, groups)[0], labels)
-    p = held_out(whole, labels, classes, 3.0, groups, repeats=3)[0]
+    found["one layer, own probability"] = own(held_out(alone[:, -LEADING:], labels, classes, 30.0, groups)[0])
+    whole_p = held_out(whole[:, -LEADING:], labels, classes, 3.0, groups)[0]
+    found["four layers, own probability"] = own(whole_p)
+    found["four layers, margin of probability"] = margins(whole_p, labels)
+    p = rows
     found["softmax regression alone"] = margins(np.log(np.maximum(p, 1e-12)), labels)
     found["ridge regression alone"] = margins(ridge_held_out(whole, labels, classes, 1.0, groups), labels)
     found["ridge, mean of picture and mirror image"] = margins(

@@ -19,6 +19,7 @@ from zoo.transfer.suspicious import Suspect
 # Softmax regression at this penalty, drawn into folds so many times, and ridge regression, chosen on
 # emoji with flipped labels (docs/transfer.md); up to so many pictures, above which the head's own answers do.
 PENALTY, REPEATS, RIDGE, MOST = 3.0, 3, 1.0, 3000
+LEADING = 512  # directions that the softmax regression reads: no worse than all of them, and eight times faster
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def review_labels(
     x = np.concatenate([Scaling.fit(rows)(rows) for rows in features.values()], 1) / np.sqrt(len(features))
     with threadpool_limits(1, "blas"):
         z = x @ flatten_spectrum(x, num_classes)
-        found, known = held_out(z, labels, num_classes, PENALTY, groups, repeats=REPEATS)
+        found, known = held_out(z[:, -LEADING:], labels, num_classes, PENALTY, groups, repeats=REPEATS)
         scores = ridge_held_out(z, labels, num_classes, RIDGE, groups)
     ranks = sum(rankdata(margins(values, labels)) for values in (np.log(np.maximum(found, 1e-12)), scores))
     order = {key: float(rank) for key, rank, judged in zip(keys, ranks, known, strict=True) if judged}
