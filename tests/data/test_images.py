@@ -1,12 +1,13 @@
 import io
 import struct
+import sys
 import zlib
 
 import numpy as np
 import pytest
 from data import pictures
 from data.pictures import chunk, encode, exif, jpeg, kinds, odd_kinds, pixels, png, raw_png
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 from zoo.data import images
 from zoo.data.decode import decode_image
@@ -120,12 +121,18 @@ def test_rows_5_and_6_the_format_is_told_by_the_bytes(form, name):
         (b"hello world, this is text", "not an image"),
         (bytes.fromhex("00051607") + b"\0" * 60, "unsupported"),
         (b"\0" * 4096, "not an image"),
-        (encode(pixels(), "TIFF"), "unsupported"),
+        (encode(pixels(), "TIFF")[:-40], "cut"),
+        (encode(pixels(), "TIFF", compression="tiff_lzw")[:100], "damaged"),
+        (encode(pixels(), "JPEG2000")[:-40], "damaged"),
+        (encode(Image.fromarray(np.zeros((4, 4), np.float32)), "TIFF"), "unsupported"),
+        (encode(Image.fromarray(np.zeros((4, 4), np.int32)), "TIFF"), "unsupported"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "unsupported"),
-        (b"\0\0\0\x18ftypheic" + b"\0" * 40, "unsupported"),
+        (b"\xef\xbb\xbf\n <?xml version='1.0'?><svg/>", "unsupported"),
+        (b"\0\0\0\x18ftypmp42" + b"\0" * 40, "not an image"),
         (b"BM and then some text, not a bitmap at all", "not an image"),
         (jpeg()[: len(jpeg()) // 2], "cut"),
-        (jpeg()[:-2], "cut"),
+        (jpeg()[:-3], "cut"),
+        (jpeg(progressive=True)[: jpeg(progressive=True).rindex(b"\xff\xda")], "cut"),
         (b"\xff\xd8\xff\xe0", "damaged"),
         (png()[: len(png()) // 2], "cut"),
         (png()[:-12], "cut"),
@@ -138,6 +145,60 @@ def test_rows_5_and_6_the_format_is_told_by_the_bytes(form, name):
 )
 def test_rows_1_2_14_bad_files_are_refused_with_a_reason(data, expected):
     assert reason(data) in ({expected, "cut"} if expected == "damaged" else {expected})
+
+
+@pytest.mark.parametrize("form", ["TIFF", "JPEG2000", "AVIF", "HEIF"])
+def test_formats_that_a_graph_cannot_read_are_read_and_converted(form):
+    if form == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    if form == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    even = np.full((64, 48, 3), (200, 30, 90), np.uint8)
+    data = encode(even, form)
+    assert images.FORMATS[images.sniff(data[:32])] == form
+    assert decode(data).shape == even.shape and np.abs(decode(data).astype(int) - even).max() <= 4
+    assert not images.same_in_graph(data) and images.sniff(images.graph_bytes(data)) == "PNG"
+    assert reason(data, max_pixels=100) == "too large"
+
+
+def test_a_format_whose_reader_is_missing_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr(features, "check", lambda name: False)
+    images._cannot_read.cache_clear()
+    heif = r"scoped-zoo\[heif\]"
+    for brand, words in ((b"heic", heif), (b"mif1", heif), (b"avif", r"pillow>=11.3")):
+        with pytest.raises(ImageError, match=words):
+            decode(b"\0\0\0\x18ftyp" + brand + b"\0" * 40)
+    images._cannot_read.cache_clear()
+
+
+@pytest.mark.parametrize("value", range(1, 9))
+def test_a_tiff_is_turned_once_and_can_be_left_as_stored(value):
+    data = encode(pixels(), "TIFF", exif=exif(value))
+    assert np.array_equal(decode(data, orient=False), pixels())
+    assert np.array_equal(decode(data), images.turn(pixels(), value))
+
+
+def test_the_first_page_of_a_tiff_is_read_and_this_is_said():
+    pages = [Image.fromarray(pixels(number)) for number in range(3)]
+    data = encode(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    assert np.array_equal(decode(data), pixels(0)) and "first" in images.remark(data)
+    assert not images.remark(encode(pages[0], "TIFF"))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"exif": exif(6)}]
+)
+def test_a_jpeg_without_its_end_marker_is_whole_and_any_other_cut_is_not(options):
+    noise = np.random.default_rng(0).integers(0, 255, (40, 56, 3), np.uint8)
+    data = encode(noise, "JPEG", **options)
+    bare = data[:-2]
+    assert np.array_equal(decode(bare), decode(data))
+    assert "end marker" in images.remark(bare) and not images.remark(data) and not images.remark(data + bytes(500))
+    assert not images.same_in_graph(bare) and np.array_equal(decode(images.graph_bytes(bare)), decode(data))
+    restarts = [at for at in range(600, len(bare)) if bare[at] == 0xFF]  # a cut here is the hardest to see
+    for end in {*range(100, len(bare), 97), *restarts[::5], len(bare) - 1}:
+        assert reason(data[:end]) in ("cut", "damaged"), end
 
 
 def test_a_flipped_byte_inside_a_png_is_noticed():

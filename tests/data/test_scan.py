@@ -87,8 +87,12 @@ def test_rows_5_6_7_names_lie_and_webp_is_read(tmp_path):
             "a/no_suffix": png(6),
             "b/png.JPG": png(5),
             "b/gif.png": encode(Image.fromarray(pixels(4)).quantize(8), "GIF"),
-            "b/1.tif": encode(image, "TIFF"),
+            "b/1.tif": encode(pixels(11), "TIFF"),
             "b/2.jpg": encode(pixels(3), "TIFF"),
+            "b/3.jp2": encode(pixels(2), "JPEG2000"),
+            "b/4.jpg": jpeg(1)[:-2],
+            "b/5.jpg": b"<?xml version='1.0'?><svg/>",
+            "b/6.svg": b"<svg/>",
         },
     )
     scan = scan_images(root)
@@ -99,9 +103,25 @@ def test_rows_5_6_7_names_lie_and_webp_is_read(tmp_path):
         "a/no_suffix": "PNG",
         "b/png.JPG": "PNG",
         "b/gif.png": "GIF",
+        "b/1.tif": "TIFF",
+        "b/2.jpg": "TIFF",
+        "b/3.jp2": "JPEG 2000",
+        "b/4.jpg": "JPEG",
     }
-    assert reasons(scan) == {"b/1.tif": "unsupported", "b/2.jpg": "unsupported"}
-    assert "unsupported: TIFF, 2 files; convert them" in scan.notes
+    assert reasons(scan) == {"b/5.jpg": "unsupported", "b/6.svg": "unsupported"}
+    assert "unsupported: SVG, 1 file; convert them" in scan.notes
+    assert "b/4.jpg: has no end marker, but all of its pixels" in scan.notes
+
+
+def test_a_csv_that_names_pipes_devices_and_rings_waits_for_none(tmp_path):
+    fill(tmp_path, {"1.png": png(1)})
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "ring.png").symlink_to("ring.png")
+    names = ("1.png", "pipe.png", "/dev/zero", "ring.png", ".")
+    (tmp_path / "set.csv").write_text("path,label\n" + "".join(f"{name},a\n" for name in names))
+    details = {bad.name: bad.detail for bad in scan_images(tmp_path / "set.csv").bad}
+    words = {"pipe.png": "a named pipe", "/dev/zero": "a device", "ring.png": "not there", ".": "a folder"}
+    assert details.keys() == words.keys() and all(word in details[name] for name, word in words.items())
 
 
 def test_row_13_orientation_counts_in_size_and_can_be_left(two):

@@ -190,12 +190,15 @@ def _row(classes: Sequence[str], file: Path, probabilities: "np.ndarray", top: i
 
 def _classify(predictor: "Predictor", files: Sequence[Path], bad: dict[str, str]) -> list[tuple[Path, "np.ndarray"]]:
     """Returns the files that can be read, with their probabilities; the reason of the others goes to `bad`."""
-    from zoo.data.images import ImageError
+    from zoo.data.images import ImageError, remark
 
     read = []
     for file in files:
         try:
-            read.append((file, predictor.reader.read(file.read_bytes())))
+            data = file.read_bytes()
+            read.append((file, predictor.reader.read(data)))
+            if words := remark(data):
+                _say(f"zoo: {file}: {words}")
         except (ImageError, OSError, MemoryError) as error:
             bad[str(file)] = str(error) or "there is not enough memory for it"
             _say(f"zoo: skipped {file}: {bad[str(file)]}")

@@ -298,11 +298,20 @@ def _list_csv(path: Path) -> Listing:
             listing.ignored["line given twice"] += 1
             continue
         seen.add((shown, label))
-        problem = None if _is_file(file) else ("missing", f"line {number} of the CSV names a file that is not there")
+        problem = _problem(file, f"line {number} of the CSV names")
         listing.files.append(Found(file, shown, label, subset, problem))
     _check_subsets(listing, path)
     listing.files.sort(key=lambda found: (found.name, found.label))
     return listing
+
+
+def _problem(path: Path, words: str) -> tuple[str, str] | None:
+    """Says why a path that somebody named cannot be read, without opening it; None for a regular file."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # also a link to itself, and a name that no file can have
+        return "missing", f"{words} a file that is not there"
+    return None if stat.S_ISREG(mode) else ("unreadable", f"{words} {what_it_is(mode)}, which is left alone")
 
 
 def _is_file(path: Path) -> bool:

@@ -3,46 +3,64 @@
 ``decode`` is the reference: bytes in, uint8 RGB [H, W, 3] out. ``zoo.data.decode`` gives the same pixels inside a
 TensorFlow graph for the files that ``same_in_graph`` names, which are all the usual ones.
 
-- The format is told by the first bytes, never by the name: JPEG, PNG, GIF (first frame), BMP and WebP (first frame).
+- The format is told by the first bytes, never by the name: JPEG, PNG, GIF (first frame), BMP, WebP (first frame), TIFF
+  (first page), JPEG 2000, AVIF where Pillow has it (from 11.3 on), and HEIC with ``pip install scoped-zoo[heif]``.
 - The orientation in the Exif block is applied (``orient=False`` leaves it).
 - Transparent pixels are composited on ``background``, white unless told: (c * a + b * (255 - a) + 127) // 255.
 - 16-bit channels are scaled to 8 bits by their high byte. Grey pictures get three equal channels, CMYK becomes RGB.
-- Nothing is ever repaired in place or half read: a file that is cut or damaged is an ``ImageError``.
+- Nothing is ever repaired in place or half read: a file that is cut or damaged is an ``ImageError``. A JPEG that lacks
+  nothing but its end marker is whole; ``remark`` says so.
 """
 
 import contextlib
+import functools
 import io
+import re
 import struct
 import warnings
 from importlib import metadata
+from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError, features
 
-FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp")
-SUFFIXES_UNSUPPORTED = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".svg", ".ico")
+# What zoo calls a format -> what Pillow calls it. A graph reads the first five.
+FORMATS = {
+    **{name: name for name in ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "AVIF")},
+    "JPEG 2000": "JPEG2000",
+    "HEIC": "HEIF",
+}
+IN_GRAPH = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".dib", ".webp", ".tif", ".tiff", ".heic", ".heif"),
+    *(".avif", ".jp2", ".j2k", ".j2c", ".jpx"),
+)
+SUFFIXES_UNSUPPORTED = (".jxl", ".psd", ".svg", ".ico")
 MAX_PIXELS = 64_000_000  # below Pillow's own warning; a hostile file of a few bytes can ask for any size
 WHITE = (255, 255, 255)
 _MIXED = 1 << 20  # pixels that are composited at a time
 GRAPH_READS_WEBP = tuple(int(part) for part in metadata.version("tensorflow").split(".")[:2]) >= (2, 20)
 
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
-_UNSUPPORTED = (
-    (0, b"II*\0", "TIFF"),
-    (0, b"MM\0*", "TIFF"),
-    (0, b"II+\0", "TIFF"),
-    (4, b"ftyphei", "HEIC"),
-    (4, b"ftypmif1", "HEIC"),
-    (4, b"ftypavi", "AVIF"),
-    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
-    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
-    (0, b"\xff\x0a", "JPEG XL"),
-    (0, b"8BPS", "PSD"),
-    (0, b"\0\0\1\0", "ICO"),
-    (0, b"<svg", "SVG"),
-    (0, b"\0\5\x16\7", "AppleDouble"),
+_KNOWN = (
+    (b"II*\0", "TIFF"),
+    (b"MM\0*", "TIFF"),
+    (b"II+\0", "TIFF"),
+    (b"MM\0+", "TIFF"),
+    (b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (b"\xff\x0a", "JPEG XL"),
+    (b"8BPS", "PSD"),
+    (b"\0\0\1\0", "ICO"),
+    (b"<svg", "SVG"),
+    (b"<?xml", "XML or SVG"),
+    (b"\0\5\x16\7", "AppleDouble"),
 )
+_AVIF = {b"avif", b"avis"}
+_HEIC = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
+_JPEG_END = b"\xff\xd9"
+_JPEG_MARKER = re.compile(rb"\xff+[\x01-\xcf\xd8-\xfe]")  # neither a stuffed byte nor a restart
 
 
 class ImageError(ValueError):
@@ -66,7 +84,7 @@ def sniff(head: bytes) -> str | None:
         head: The start of the file.
 
     Returns:
-        One of ``FORMATS``; another known format's name, which zoo does not read ("TIFF", "HEIC", ...); or None.
+        One of ``FORMATS``; another known format's name, which zoo does not read ("PSD", "SVG", ...); or None.
     """
     if head.startswith(b"\xff\xd8\xff"):
         return "JPEG"
@@ -78,7 +96,31 @@ def sniff(head: bytes) -> str | None:
         return "WEBP"
     if head[:2] == b"BM" and len(head) >= 18 and struct.unpack_from("<I", head, 14)[0] in _BMP_HEADERS:
         return "BMP"
-    return next((name for at, magic, name in _UNSUPPORTED if head[at:].startswith(magic)), None)
+    if head[4:8] == b"ftyp":  # a box of brands: the chief one, a version, and those it is compatible with
+        brands = {head[at : at + 4] for at in (8, 16, 20, 24, 28)}
+        return "AVIF" if brands & _AVIF else "HEIC" if brands & _HEIC else None
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()  # markup may begin with a mark and white space
+    start = text if text[:1] == b"<" else head
+    return next((name for magic, name in _KNOWN if start.startswith(magic)), None)
+
+
+@functools.cache
+def _cannot_read(kind: str) -> str:
+    """Says what is missing to read a known format; nothing when it can be read."""
+    if kind not in FORMATS:
+        return f"{kind} is not read; convert it to JPEG, PNG or WebP"
+    if kind == "HEIC":
+        try:
+            import pillow_heif
+        except ImportError:
+            return f"{kind} is read with pillow-heif: pip install 'scoped-zoo[heif]', or convert it to JPEG"
+        pillow_heif.register_heif_opener()
+    feature = {"AVIF": "avif", "JPEG 2000": "jpg_2000"}.get(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an older Pillow does not know the word
+        if feature and not features.check(feature):
+            return f"{kind} is not read by this Pillow; pip install 'pillow>=11.3', or convert it to JPEG"
+    return ""
 
 
 def decode(
@@ -105,17 +147,20 @@ def decode(
     kind = sniff(data[:32])
     if not data:
         raise ImageError("empty", "the file has 0 bytes")
-    if kind not in FORMATS:
-        if kind:
-            raise ImageError("unsupported", f"{kind} is not read; convert it to JPEG, PNG or WebP")
+    if not kind:
         raise ImageError("not an image", f"starts with {data[:8].hex(' ')}, which no known format does")
+    if missing := _cannot_read(kind):
+        raise ImageError("unsupported", missing)
+    if kind == "JPEG" and not _jpeg_ended(data):
+        return _decode_endless(data, background=background, orient=orient, max_pixels=max_pixels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(io.BytesIO(data), formats=[kind]) as image:
+            with Image.open(io.BytesIO(data), formats=[FORMATS[kind]]) as image:
                 width, height = image.size
                 if width * height > max_pixels:
                     raise ImageError("too large", f"{width} x {height} pixels, the limit is {max_pixels}")
+                stored = _refuse_deep_tiff(image) if kind == "TIFF" else 1
                 image.load()
                 pixels, value = _to_rgb(image, data, background), _orientation(image)
         except Image.DecompressionBombError as error:
@@ -130,7 +175,70 @@ def decode(
             raise ImageError("cut" if cut else "damaged", f"{kind} of {len(data)} bytes: {why}") from None
     if kind == "PNG" and b"IEND" not in data[-4096:] and b"IEND" not in data:
         raise ImageError("cut", f"PNG of {len(data)} bytes ends before its IEND chunk")
+    if kind == "TIFF":  # Pillow has turned it already
+        return pixels if orient else turn(pixels, {6: 8, 8: 6}.get(stored, stored))
     return turn(pixels, value) if orient else pixels
+
+
+def _refuse_deep_tiff(image: Image.Image) -> int:
+    """Refuses samples that have no one meaning as 8 bits; returns the orientation that Pillow will apply."""
+    tags = image.tag_v2  # type: ignore[attr-defined]
+    if image.mode in ("F", "I") or (image.mode.startswith("I;16") and tags.get(262) == 0):
+        raise ImageError("unsupported", f"TIFF of mode {image.mode} is not read; convert it to 8 bits a channel")
+    value = tags.get(ExifTags.Base.Orientation, 1)
+    return value if value in range(1, 9) else 1
+
+
+def remark(data: bytes) -> str:
+    """Says what a person should know about how a picture is read: that it has more pages, or no end marker.
+
+    Args:
+        data: The bytes of a picture that ``decode`` accepts.
+
+    Returns:
+        Words that follow the file's name and a colon; empty for ordinary files.
+    """
+    kind = sniff(data[:32])
+    if kind == "JPEG" and not _jpeg_ended(data):
+        return "has no end marker, but all of its pixels"
+    if kind == "TIFF":
+        with contextlib.suppress(Exception), Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
+            image.seek(1)
+            return "has several pages; the first is read"
+    return ""
+
+
+def _jpeg_ended(data: bytes) -> bool:
+    return _JPEG_END in data[-64:] or _jpeg_scans(data)[0]
+
+
+def _jpeg_scans(data: bytes) -> tuple[bool, bool]:
+    """Walks a JPEG's markers: whether its end marker is there, and whether scans of all its coefficients have begun."""
+    at, left = 2, set[tuple[int, int]]()
+    while found := _JPEG_MARKER.search(data, at):
+        marker, at = data[found.end() - 1], found.end()
+        if marker == 0xD9:
+            return True, not left
+        body = data[at + 2 : at + struct.unpack_from(">H", data.ljust(at + 2, b"\0"), at)[0]]
+        at += 2 + len(body)
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            left = {(component, number) for component in body[6::3] for number in range(64)}
+        elif marker == 0xDA and len(body) >= 6 and not body[-1] & 15:  # of the last bits
+            left -= {(part, number) for part in body[1:-3:2] for number in range(body[-3], body[-2] + 1)}
+    return False, not left
+
+
+def _decode_endless(data: bytes, **options: Any) -> np.ndarray:
+    """Decodes a JPEG without its end marker if nothing else is missing: then what comes after it changes no pixel."""
+    whole = _jpeg_scans(data)[1]
+    noise = (b"\x5a\xa5\x3c\xc3" * 16, b"\x93\x6c\x01\xfe" * 16)
+    restarts = b"".join(bytes([0xFF, 0xD0 + number % 8]) + noise[0] for number in range(16))
+    read = decode(data + _JPEG_END, **options)
+    if not whole or any(
+        not np.array_equal(read, decode(data + tail + _JPEG_END, **options)) for tail in (*noise, restarts)
+    ):
+        raise ImageError("cut", f"JPEG of {len(data)} bytes: its last pixels are missing")
+    return read
 
 
 def _to_rgb(image: Image.Image, data: bytes, background: tuple[int, int, int]) -> np.ndarray:
@@ -183,7 +291,7 @@ def orientation(data: bytes) -> int:
         return 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with contextlib.suppress(Exception), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with contextlib.suppress(Exception), Image.open(io.BytesIO(data), formats=IN_GRAPH) as image:
             if image.format == "PNG":
                 image.load()  # the block may stand behind the pixels
             return _orientation(image)
@@ -231,9 +339,10 @@ def _orientation_in_graph(data: bytes) -> int:
 def same_in_graph(data: bytes) -> bool:
     """Says whether ``zoo.data.decode.decode_image`` gives the pixels that ``decode`` gives.
 
-    True for all but: JPEGs with arithmetic coding or 12 bits, 16-bit RGB PNGs with a colour key, GIFs that are
-    transparent or whose first frame does not fill the canvas, BMPs of other than 24 bits, animated WebPs and, with
-    TensorFlow before 2.20, all WebPs; and pictures whose Exif block a graph misses, as one behind the first 8 KiB.
+    True for all but: TIFF, JPEG 2000, AVIF and HEIC; JPEGs with arithmetic coding, 12 bits or no end marker, 16-bit
+    RGB PNGs with a colour key, GIFs that are transparent or whose first frame does not fill the canvas, BMPs of other
+    than 24 bits, animated WebPs and, with TensorFlow before 2.20, all WebPs; and pictures whose Exif block a graph
+    misses, as one behind the first 8 KiB.
     A CMYK JPEG counts as the same: a level may differ by 1.
 
     Args:
@@ -243,10 +352,10 @@ def same_in_graph(data: bytes) -> bool:
         True when the graph's decoder can be used.
     """
     kind = sniff(data[:32])
-    if _orientation_in_graph(data) != orientation(data):
+    if kind not in IN_GRAPH or _orientation_in_graph(data) != orientation(data):
         return False
     if kind == "JPEG":
-        return _jpeg_frame(data) in (0xC0, 0xC1, 0xC2)
+        return _jpeg_frame(data) in (0xC0, 0xC1, 0xC2) and _jpeg_ended(data)
     if kind == "PNG":
         return not (data[24] == 16 and data[25] == 2 and b"tRNS" in data.partition(b"IDAT")[0])
     if kind == "GIF":

@@ -35,11 +35,12 @@ class Picture:
         subset: "train", "validation" or "test" when the layout says so, else None.
         sha256: Hash of the file's bytes: what splits and caches go by.
         pixels: Hash of the decoded pixels: equal for the same picture in another file.
-        format: "JPEG", "PNG", "GIF", "BMP" or "WEBP", by its bytes.
+        format: One of ``zoo.data.images.FORMATS``, by its bytes.
         height: Rows, after orientation.
         width: Columns, after orientation.
         bytes: Size of the file.
         same_in_graph: See ``zoo.data.images.same_in_graph``.
+        remark: See ``zoo.data.images.remark``.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Picture:
     width: int
     bytes: int
     same_in_graph: bool
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,9 +254,16 @@ def scan_images(
     scan.ignored = {reason: count for reason, count in sorted(ignored.items()) if count}
     scan.pictures.sort(key=lambda picture: (picture.name, picture.label))
     scan.bad.sort(key=lambda bad: (bad.name, bad.label))
-    unsupported = Counter(bad.detail.split()[0] for bad in scan.bad if bad.reason == "unsupported")
+    unsupported = Counter(bad.detail.partition(" is ")[0] for bad in scan.bad if bad.reason == "unsupported")
     scan.notes += [
         f"unsupported: {kind}, {pluralize(count, 'file')}; convert them" for kind, count in sorted(unsupported.items())
+    ]
+    remarks: dict[str, list[str]] = {}
+    for picture in scan.pictures:
+        if picture.remark:
+            remarks.setdefault(picture.remark, []).append(picture.name)
+    scan.notes += [
+        f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {words}" for words, names in remarks.items()
     ]
     _note_classes_without_pictures(scan, listing)
     _look_one_level_down(scan)
@@ -326,4 +335,5 @@ def _look(found: Found, background: tuple[int, int, int], orient: bool, max_pixe
         width=width,
         bytes=len(data),
         same_in_graph=images.same_in_graph(data),
+        remark=images.remark(data),
     )
