@@ -1,6 +1,7 @@
 import io
 import struct
 import sys
+import warnings
 import zlib
 
 import numpy as np
@@ -184,6 +185,9 @@ def test_the_first_page_of_a_tiff_is_read_and_this_is_said():
     data = encode(pages[0], "TIFF", save_all=True, append_images=pages[1:])
     assert np.array_equal(decode(data), pixels(0)) and "first" in images.remark(data)
     assert not images.remark(encode(pages[0], "TIFF"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not images.remark(b"II*\0" + bytes([8, 0, 0, 0, 9, 0]))  # Pillow warns of such a directory
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,11 @@ def remark(data: bytes) -> str:
     if kind == "JPEG" and not _jpeg_ended(data):
         return "has no end marker, but all of its pixels"
     if kind == "TIFF":
-        with contextlib.suppress(Exception), Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
-            image.seek(1)
-            return "has several pages; the first is read"
+        with warnings.catch_warnings(), contextlib.suppress(Exception):
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=["TIFF"]) as image:
+                image.seek(1)
+                return "has several pages; the first is read"
     return ""
 
 
