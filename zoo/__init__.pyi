@@ -11,6 +11,7 @@ from . import slim as slim
 from . import training as training
 from . import transfer as transfer
 from . import weights as weights
+from .inference.fold import fold as fold
 from .layers import avg_pool2d as avg_pool2d
 from .layers import batch_norm as batch_norm
 from .layers import conv2d as conv2d
