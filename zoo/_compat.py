@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -20,6 +21,7 @@ from keras.src.backend.common import global_state
 from keras.src.utils.naming import to_snake_case
 from tensorflow.python.eager import forwardprop_util, record
 from tensorflow.python.framework import config
+from tensorflow.python.ops.losses import util as losses_util
 
 # ---- TensorFlow ----------------------------------------------------------------------------------------------------
 
@@ -67,6 +69,73 @@ def set_reuse(scope: tf.compat.v1.VariableScope, reuse: Any) -> None:
 def forget_counted_scopes() -> None:
     """Starts the counters of `default_name` again, which are kept in a collection of the graph without a name."""
     tf.compat.v1.get_collection_ref(("__varscope",))[0].variable_scopes_count.clear()
+
+
+class RunCollections(Protocol):
+    """The collections of one run of scoped code."""
+
+    def of(self, key: str) -> list[Any]:
+        """The collection of that name itself, empty where nothing was added."""
+
+    def keys(self) -> list[str]:
+        """The names of those in use."""
+
+
+class _Routed(dict[Any, Any]):
+    """A graph's collections; those named by a text are the active run's while one is. TensorFlow's own have tuples."""
+
+    def __init__(self, own: dict[Any, Any], active: Callable[[], RunCollections | None]) -> None:
+        super().__init__(own)
+        self._active = active
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        run = None if type(key) is tuple else self._active()
+        return dict.get(self, key, default) if run is None else run.of(key)
+
+    def __getitem__(self, key: Any) -> Any:
+        run = None if type(key) is tuple else self._active()
+        return dict.__getitem__(self, key) if run is None else run.of(key)
+
+    def __contains__(self, key: object) -> bool:
+        return dict.__contains__(self, key) if type(key) is tuple or self._active() is None else True
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        run = None if type(key) is tuple else self._active()
+        if run is None:
+            dict.__setitem__(self, key, value)
+        else:
+            run.of(key)[:] = value
+
+    def __delitem__(self, key: Any) -> None:
+        run = None if type(key) is tuple else self._active()
+        if run is None:
+            dict.__delitem__(self, key)
+        else:
+            run.of(key).clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        run = self._active()
+        return dict.__iter__(self) if run is None else iter(run.keys())
+
+
+def route_collections(active: Callable[[], RunCollections | None]) -> None:
+    """Lets TF1's functions find the active run's collections: all of them ask the default graph, in eager mode too.
+
+    A graph that a TF1 program builds keeps its own: sessions and savers look there.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    if type(graph._collections) is not _Routed and (tf.executing_eagerly() or isinstance(graph, FuncGraph)):
+        graph._collections = _Routed(graph._collections, active)
+        _keep_losses(active)
+
+
+@functools.cache
+def _keep_losses(active: Callable[[], Any]) -> None:
+    """Lets `tf.losses` collect in eager mode while a run is active; else TensorFlow drops losses, as no run ends."""
+    eager = losses_util.context.executing_eagerly
+    view = types.ModuleType(losses_util.context.__name__)
+    vars(view).update(vars(losses_util.context), executing_eagerly=lambda: active() is None and eager())
+    losses_util.context = view
 
 
 @functools.cache
@@ -155,6 +224,12 @@ class SymbolicBuild(keras.Model):
     def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         prepared = None if data_batch is None else self.before_symbolic_build(data_batch)
         super()._symbolic_build(iterator=iterator, data_batch=prepared)
+
+
+def replace_losses(layer: keras.layers.Layer, losses: Sequence[Any]) -> None:
+    """Makes these the losses of the layer's last run, as a call of it does, which forgets those of the run before."""
+    layer._clear_losses()
+    layer.add_loss(list(losses))
 
 
 def learning_rate_of(optimizer: keras.optimizers.Optimizer) -> Any:

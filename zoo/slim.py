@@ -90,7 +90,7 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
     if clear_collection:
         frame = current_frame()
         if frame is not None:
-            frame.collections.pop(collection, None)
+            frame.collections.of(collection).clear()
         else:
             tf.compat.v1.get_default_graph().clear_collection(collection)
     return tensors

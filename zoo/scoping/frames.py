@@ -18,12 +18,13 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from zoo._compat import forget_counted_scopes, hook_legacy_layers, set_reuse
+from zoo._compat import forget_counted_scopes, hook_legacy_layers, route_collections, set_reuse
 from zoo.scoping.initial import ScopeError, gives_its_shape, initial_value
 
 VariableScope = tf.compat.v1.VariableScope
 get_variable_scope = tf.compat.v1.get_variable_scope
 
+REGULARIZATION_LOSSES = tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES
 _GLOBAL_STEP = tf.compat.v1.GraphKeys.GLOBAL_STEP
 _TF_PACKAGES = ("tensorflow", "keras", "tf_slim", "contextlib", "zoo.scoping", "zoo.layers", "zoo.rnn")
 
@@ -59,8 +60,47 @@ class Store(Protocol):
     def next_seed(self) -> tf.Tensor:
         """A new int32[2] seed for this run."""
 
-    def variables_in(self, collection: str) -> list[Any]:
-        """What the store keeps in that collection from run to run."""
+    @property
+    def collections(self) -> Mapping[Any, Sequence[str]]:
+        """The names of the variables in each collection; for the regularization losses, of those that have one."""
+
+    def regularization(self, name: str) -> Any:
+        """The loss that the regularizer of the variable of that full name gives now; None if it gives none."""
+
+
+class Collections:
+    """TF1's collections in one run: the store's variables that the run has asked for, and what it adds itself."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = weakref.proxy(frame)
+        self._lists: dict[Any, list[Any]] = {}
+        self._kept: dict[Any, dict[str, Any]] = {}  # what came from the store, by name
+
+    def of(self, key: Any) -> list[Any]:
+        """The collection itself: what a caller changes in it is changed for the rest of the run."""
+        found, kept = self._lists.setdefault(key, []), self._kept.setdefault(key, {})
+        store, seen = self._frame.store, self._frame.seen
+        for name in store.collections.get(key, ()):
+            if name in kept or name not in seen:
+                continue
+            if key == REGULARIZATION_LOSSES:
+                with drawn_once():
+                    kept[name] = store.regularization(name)
+            else:
+                kept[name] = store.raw[name]
+            if kept[name] is not None:
+                found.append(kept[name])
+        return found
+
+    def added(self, key: Any) -> list[Any]:
+        """What the run itself has put into the collection."""
+        kept = {id(value) for value in self._kept.get(key, {}).values()}
+        return [value for value in self._lists.get(key, ()) if id(value) not in kept]
+
+    def keys(self) -> list[Any]:
+        """The collections in use; that of regularization losses only once somebody asked, as it costs operations."""
+        stored = [key for key in self._frame.store.collections if key != REGULARIZATION_LOSSES]
+        return [key for key in dict.fromkeys([*self._lists, *stored]) if self.of(key)]
 
 
 class Frame:
@@ -70,7 +110,8 @@ class Frame:
         self.store = store
         self.seen: dict[str, str] = {}
         self._traces: dict[str, tuple[Callable[[], Any], str]] = {}  # name -> the `tf.function` trace that made it
-        self.collections: dict[Any, list[Any]] = {}
+        self._collections: dict[Any, Collections] = {}  # by the function being traced
+        self.losses: list[Any] = []  # that a model's run put into its collections
         self.native = False
         self.last = ""
         self.creating: str | None = None
@@ -82,9 +123,12 @@ class Frame:
     def entered(self, dtype: tf.DType = tf.float32) -> Iterator[Frame]:
         """Makes this the active frame, at the root of the variable scopes and with fresh `default_name` counters."""
         root = VariableScope(False, custom_getter=_root_getter, use_resource=True, dtype=dtype)
+        outer = self._collections if _FRAME.get() is self else None
         token = _FRAME.set(self)
         self.entry += 1
+        self._collections = {}
         try:
+            route_collections(_active_collections)
             with tf.compat.v1.variable_scope(root, auxiliary_name_scope=False) as scope:
                 set_reuse(scope, False)
                 forget_counted_scopes()  # re-entering a scope object saved the counters and will restore them
@@ -99,6 +143,8 @@ class Frame:
             raise
         finally:
             _FRAME.reset(token)
+            if outer is not None:
+                self._collections = outer
 
     def random_seed(self, seed: int | None) -> tf.Tensor:
         """The next int32[2] seed of this run (of the variable being made, while one is)."""
@@ -126,7 +172,9 @@ class Frame:
     def get(self, name: str, shape: Any, dtype: Any, initializer: Any, reuse: Any, **how: Any) -> Any:
         """Answers one `get_variable(name)` by TF1's rules: share, make, or say what is wrong."""
         if _GLOBAL_STEP in (how["collections"] or ()):  # asked for by `get_or_create_global_step`
-            for step in self.collection(_GLOBAL_STEP):
+            for made in self.store.collections.get(_GLOBAL_STEP, ()):
+                return self.store.raw[made]
+            for step in self.collections.of(_GLOBAL_STEP):
                 return step
         self.check_reuse(name, reuse)
         found = self.store.raw.get(name)
@@ -141,9 +189,14 @@ class Frame:
                 self._traces[name] = (weakref.ref(trace), trace.name)
         return found
 
-    def collection(self, name: Any) -> list[Any]:
-        """The store's variables in that collection, and what this run has added to it."""
-        return [*self.store.variables_in(name), *self.collections.get(name, ())]
+    @property
+    def collections(self) -> Collections:
+        """Those of this run: of the last entry, and of the function that is being traced, whose tensors stay in it."""
+        graph = function_graph()
+        key = None if graph is None else weakref.ref(graph)
+        if key not in self._collections:
+            self._collections[key] = Collections(self)
+        return self._collections[key]
 
     def check_reuse(self, name: str, reuse: Any) -> None:
         """Raises ScopeError for a name made twice without reuse, or missing under reuse=True.
@@ -187,6 +240,12 @@ _FRAME: ContextVar[Frame | None] = ContextVar("zoo_frame", default=None)
 def current_frame() -> Frame | None:
     """Returns the active frame, or None outside any model and `variable_store`."""
     return _FRAME.get()
+
+
+def _active_collections() -> Collections | None:
+    """The collections of the active frame's run."""
+    frame = _FRAME.get()
+    return None if frame is None else frame.collections
 
 
 def random_seed(seed: int | None = None) -> tf.Tensor:
@@ -304,6 +363,7 @@ def _root_getter(getter: Callable[..., Any], name: str, *args: Any, **kwargs: An
         bound["dtype"] = tf.float32  # the variable stays float32; the caller gets what it asked for
     variable = frame.get(name, **{k: bound.get(k) for k in _GETTER_ARGUMENTS})
     if not frame.native:
+        route_collections(_active_collections)  # of a function that is traced inside the run
         hook_legacy_layers(_regularized)
         frame.last = name
     if asked_half or (foreign and variable.shape.rank >= 2 and variable.dtype.base_dtype == tf.float32):

@@ -29,7 +29,7 @@ from zoo._compat import (
     variables_of,
 )
 from zoo.scoping.args import current_arg_scope
-from zoo.scoping.frames import collections_of, get_variable_scope
+from zoo.scoping.frames import REGULARIZATION_LOSSES, collections_of, get_variable_scope
 from zoo.scoping.initial import ScopeError
 from zoo.scoping.replicas import replicas
 
@@ -50,8 +50,9 @@ class ModelStore:
         self.weights: dict[str, keras.Variable] = {}
         self.raw: dict[str, tf.Variable] = {}
         self.places: dict[str, str] = {}  # where each was made, as `file:line`
-        self.collections: dict[str, list[tf.Variable]] = {}
+        self.collections: dict[str, list[str]] = {}  # names of variables
         self.functions: dict[str, Callable[..., Any]] = {}  # compiled, by end point
+        self.collects_losses = False  # its network puts losses into TF1's collections, in training
         self.is_building = False  # making its variables just now
         self.generator: keras.random.SeedGenerator | None = None
         self.input_specs: Any = None
@@ -119,13 +120,18 @@ class ModelStore:
         if how["regularizer"] is not None:
             self.regularize(name, how["regularizer"])
         for key in collections_of(how["collections"], trainable):
-            self.collections.setdefault(key, []).append(raw)
+            self.collections.setdefault(key, []).append(name)
         return raw
 
     def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
         """Adds the regularizer's loss of the variable of that full name to `losses`, once; one of None adds nothing."""
         if self.is_building and regularizer(self.raw[name]) is not None:  # as slim's of scale 0
             self.weights[name].regularizer = RegularizationLoss(regularizer)
+            self.collections.setdefault(REGULARIZATION_LOSSES, []).append(name)
+
+    def regularization(self, name: str) -> Any:
+        """The loss that the regularizer of the variable of that full name gives now."""
+        return self.weights[name].regularizer(self.raw[name])
 
     def scope(self, path: str) -> Any:
         """The sublayer of a scope, made with its parents when new."""
@@ -161,9 +167,10 @@ class ModelStore:
         seed = tf.cast(draw() if group is None else group.once(draw), tf.int32)
         return seed if group is None else tf.random.experimental.stateless_fold_in(seed, group.index)
 
-    def variables_in(self, collection: str) -> list[tf.Variable]:
-        """The model's variables in that collection."""
-        return list(self.collections.get(collection, ()))
+    def variables_in(self, collection: str) -> list[Any]:
+        """The model's variables in that collection, or the losses of their regularizers."""
+        value = self.regularization if collection == REGULARIZATION_LOSSES else self.raw.__getitem__
+        return [value(name) for name in self.collections.get(collection, ())]
 
 
 class Scope(keras.layers.Layer):

@@ -11,14 +11,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from zoo._compat import SymbolicBuild, check_tensorflow, keras_global, optimizer_for
+from zoo._compat import SymbolicBuild, check_tensorflow, keras_global, optimizer_for, replace_losses
 from zoo.files import reading
 from zoo.hdf5 import clean_copy
 from zoo.inputs import check_card, check_inputs, check_range
 from zoo.scoping.args import arg_scope
 from zoo.scoping.cost import summary_text
 from zoo.scoping.features import Features, one_for_none
-from zoo.scoping.frames import Frame
+from zoo.scoping.frames import REGULARIZATION_LOSSES, Frame
 from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
 from zoo.scoping.losses import check_loss, makers_of
 from zoo.scoping.names import (
@@ -47,6 +47,12 @@ Network = Callable[..., Any]
 
 class NotBuiltError(ValueError, AttributeError):
     """A model was asked for what it has only once it is built; an AttributeError, as Keras looks with `hasattr`."""
+
+
+def collected_losses(frame: Frame) -> list[tf.Tensor]:
+    """What a run put into TF1's collections of losses by itself, each once; regularizers of variables are not in it."""
+    keys = (tf.compat.v1.GraphKeys.LOSSES, REGULARIZATION_LOSSES)
+    return list({id(loss): loss for key in keys for loss in frame.collections.added(key)}.values())
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -125,7 +131,8 @@ class Model(SymbolicBuild):
         self._store.input_specs = specs
         self._store.is_building = True
         try:
-            (outputs, end_points, _), used = self._traced("zoo_build", specs, training=True)
+            (outputs, end_points, frame), used = self._traced("zoo_build", specs, training=True)
+            self._store.collects_losses = bool(frame.losses)
         finally:
             self._store.is_building = False
         if used.owned() or used.loose():
@@ -149,6 +156,7 @@ class Model(SymbolicBuild):
         frame = Frame(self._store)
         with frame.entered(tf.as_dtype(self.variable_dtype)), arg_scope(self._store.defaults):
             result = self.network(inputs, is_training=training, **self.options)
+            frame.losses = collected_losses(frame)
         outputs, end_points = result, {}
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
             outputs, end_points = result[0], dict(result[1])
@@ -158,7 +166,17 @@ class Model(SymbolicBuild):
         """Returns the network's outputs; each tower of a model that has them (`zoo.multi_gpu`) takes its part."""
         training = False if training is None else training
         spread = self.towers is not None and replicas() is None and not self._store.is_building
-        return self.towers.call(self, inputs, training) if spread else self._run(inputs, training)[0]
+        if spread:
+            if training is not False and self._store.collects_losses:
+                raise ValueError(
+                    f"The network of {self.name!r} puts losses into TF1's collections, which towers cannot train in a "
+                    "plain call or in fit. Give them to variables as regularizers, or train with zoo.training.Trainer."
+                )
+            return self.towers.call(self, inputs, training)
+        outputs, _, frame = self._run(inputs, training)
+        for loss in frame.losses:
+            self.add_loss(loss)
+        return outputs
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any) -> None:
         """Keras' `compile`; says it where a loss or a metric takes probabilities and the network returns logits.
@@ -316,7 +334,9 @@ class Model(SymbolicBuild):
         Returns:
           The outputs as from a call, and the end points: name -> tensor.
         """
-        outputs, end_points, _ = self._run(inputs, training)
+        outputs, end_points, frame = self._run(inputs, training)
+        if self._store.collects_losses:
+            replace_losses(self, frame.losses)
         return outputs, end_points
 
     def features(self, inputs: Any, name: str) -> Any:
@@ -571,7 +591,7 @@ class Model(SymbolicBuild):
     def get_collection(self, name: str, inputs: Any = None) -> list[Any]:
         """Returns the variables in a collection, and, given inputs, what one run of the network adds to it."""
         self._need_built()
-        added = [] if inputs is None else self._run(self._ready(inputs), False)[2].collections.get(name, [])
+        added = [] if inputs is None else self._run(self._ready(inputs), False)[2].collections.added(name)
         return [*self._store.variables_in(name), *added]
 
     def _ready(self, inputs: Any) -> Any:

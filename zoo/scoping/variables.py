@@ -15,6 +15,7 @@ from zoo._compat import set_reuse
 from zoo.scoping import keras_names
 from zoo.scoping.frames import (
     _FRAME,
+    REGULARIZATION_LOSSES,
     Frame,
     ScopeError,
     VariableScope,
@@ -202,6 +203,7 @@ class variable_store:  # noqa: N801 - used like a function
         self.seed = random.randint(1, 2**31 - 1) if seed is None else seed
         self.variables: dict[str, tf.Variable] = {}
         self.places: dict[str, str] = {}  # where each was made, as `file:line`
+        self.collections: dict[str, list[str]] = {}  # names of variables
         self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._frame = Frame(self)
         self._generator = tf.random.Generator.from_seed(self.seed)
@@ -243,21 +245,19 @@ class variable_store:  # noqa: N801 - used like a function
             )
         self.variables[name] = variable
         for key in collections_of(how["collections"], trainable):
-            self._frame.collections.setdefault(key, []).append(variable)
+            self.collections.setdefault(key, []).append(name)
         if how["regularizer"] is not None:
             self.regularize(name, how["regularizer"])
         return variable
 
     def regularize(self, name: str, regularizer: Callable[[Any], Any]) -> None:
         """Adds the regularizer's loss of the variable of that full name, once."""
-        self._regularizers.setdefault(name, regularizer)
+        if self._regularizers.setdefault(name, regularizer) is regularizer:
+            self.collections.setdefault(REGULARIZATION_LOSSES, []).append(name)
 
-    def variables_in(self, collection: str) -> list[Any]:
-        """The regularization losses, of the values that the variables have now; other collections are the frame's."""
-        if collection != tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES:
-            return []
-        losses = [regularizer(self.variables[name]) for name, regularizer in self._regularizers.items()]
-        return [loss for loss in losses if loss is not None]
+    def regularization(self, name: str) -> Any:
+        """The loss that the regularizer of the variable of that full name gives now; None if it gives none."""
+        return self._regularizers[name](self.variables[name])
 
     def is_frozen(self, scope: str) -> bool:
         """A store freezes nothing."""
@@ -272,7 +272,7 @@ def add_to_collection(name: str, value: Any) -> None:
     """Adds `value` to the collection `name` of the current run of a model, of the store, or of the graph."""
     frame = _FRAME.get()
     if frame is not None:
-        frame.collections.setdefault(name, []).append(value)
+        frame.collections.of(name).append(value)
     elif in_graph():
         tf.compat.v1.add_to_collection(name, value)
     else:
@@ -286,7 +286,7 @@ def get_collection(name: str) -> list[Any]:
         if not in_graph():
             raise outside_error(f"get_collection({name!r})")
         return tf.compat.v1.get_collection(name)
-    return frame.collection(name)
+    return list(frame.collections.of(name))
 
 
 def scope_is_frozen(inner: str = "") -> bool:
