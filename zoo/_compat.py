@@ -228,8 +228,9 @@ class SymbolicBuild(keras.Model):
 
 def replace_losses(layer: keras.layers.Layer, losses: Sequence[Any]) -> None:
     """Makes these the losses of the layer's last run, as a call of it does, which forgets those of the run before."""
-    layer._clear_losses()
-    layer.add_loss(list(losses))
+    if losses or layer._losses:
+        layer._clear_losses()
+        layer.add_loss(list(losses))
 
 
 def learning_rate_of(optimizer: keras.optimizers.Optimizer) -> Any:

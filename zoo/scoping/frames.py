@@ -97,6 +97,11 @@ class Collections:
         kept = {id(value) for value in self._kept.get(key, {}).values()}
         return [value for value in self._lists.get(key, ()) if id(value) not in kept]
 
+    def losses(self) -> list[Any]:
+        """The losses that the run itself has put into TF1's collections of losses, each once."""
+        found = [*self.added(tf.compat.v1.GraphKeys.LOSSES), *self.added(REGULARIZATION_LOSSES)]
+        return list({id(loss): loss for loss in found}.values())
+
     def keys(self) -> list[Any]:
         """The collections in use; that of regularization losses only once somebody asked, as it costs operations."""
         stored = [key for key in self._frame.store.collections if key != REGULARIZATION_LOSSES]
@@ -133,6 +138,7 @@ class Frame:
                 set_reuse(scope, False)
                 forget_counted_scopes()  # re-entering a scope object saved the counters and will restore them
                 yield self
+                self.losses = self.collections.losses()
         except RuntimeError as error:  # TensorFlow's "Improper nesting" hides what it says of caching devices
             if isinstance(error.__context__, NotImplementedError) and "aching device" in str(error.__context__):
                 raise ScopeError(

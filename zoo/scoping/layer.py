@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from zoo.scoping.model import Model
 
 
+class NotBuiltError(ValueError, AttributeError):
+    """A model was asked for what it has only once it is built; an AttributeError, as Keras looks with `hasattr`."""
+
+
 class ModelStore:
     """The variables of a model by full name, which its frames ask for, and all that the model knows of itself.
 
@@ -151,6 +155,14 @@ class ModelStore:
         while scope and scope not in self.scopes:
             scope = scope.rpartition("/")[0]
         return bool(scope) and not self.scopes[scope].trainable
+
+    def check_towers(self, training: Any) -> None:
+        """Says that a call on towers would not train what the network puts into collections of losses."""
+        if training is not False and self.collects_losses:
+            raise ValueError(
+                f"The network of {self.model.name!r} puts losses into TF1's collections, which towers cannot train in "
+                "a plain call or in fit. Give them to variables as regularizers, or train with zoo.training.Trainer."
+            )
 
     def next_seed(self) -> tf.Tensor:
         """A new int32[2] seed for one run; each replica under tf.distribute gets its own."""

@@ -18,8 +18,8 @@ from zoo.inputs import check_card, check_inputs, check_range
 from zoo.scoping.args import arg_scope
 from zoo.scoping.cost import summary_text
 from zoo.scoping.features import Features, one_for_none
-from zoo.scoping.frames import REGULARIZATION_LOSSES, Frame
-from zoo.scoping.layer import ModelStore, Used, load_named, noted, own, save_named
+from zoo.scoping.frames import Frame
+from zoo.scoping.layer import ModelStore, NotBuiltError, Used, load_named, noted, own, save_named
 from zoo.scoping.losses import check_loss, makers_of
 from zoo.scoping.names import (
     check_options,
@@ -43,16 +43,6 @@ from zoo.scoping.specs import (
 )
 
 Network = Callable[..., Any]
-
-
-class NotBuiltError(ValueError, AttributeError):
-    """A model was asked for what it has only once it is built; an AttributeError, as Keras looks with `hasattr`."""
-
-
-def collected_losses(frame: Frame) -> list[tf.Tensor]:
-    """What a run put into TF1's collections of losses by itself, each once; regularizers of variables are not in it."""
-    keys = (tf.compat.v1.GraphKeys.LOSSES, REGULARIZATION_LOSSES)
-    return list({id(loss): loss for key in keys for loss in frame.collections.added(key)}.values())
 
 
 @keras.saving.register_keras_serializable(package="zoo")
@@ -107,10 +97,7 @@ class Model(SymbolicBuild):
     # ---- building ----------------------------------------------------------------------------------------------------
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Runs the network, after a look at the inputs' range; the first call builds the model from the inputs.
-
-        No pictures give no outputs (see `one_for_none`).
-        """
+        """Builds the model at its first call, looks at the inputs' range and runs it; no pictures give no outputs."""
         if not isinstance(inputs, tf.Tensor):
             check_dense(inputs, self.name)
         if not self.built:
@@ -156,7 +143,6 @@ class Model(SymbolicBuild):
         frame = Frame(self._store)
         with frame.entered(tf.as_dtype(self.variable_dtype)), arg_scope(self._store.defaults):
             result = self.network(inputs, is_training=training, **self.options)
-            frame.losses = collected_losses(frame)
         outputs, end_points = result, {}
         if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
             outputs, end_points = result[0], dict(result[1])
@@ -165,17 +151,11 @@ class Model(SymbolicBuild):
     def call(self, inputs: Any, training: Any = None) -> Any:
         """Returns the network's outputs; each tower of a model that has them (`zoo.multi_gpu`) takes its part."""
         training = False if training is None else training
-        spread = self.towers is not None and replicas() is None and not self._store.is_building
-        if spread:
-            if training is not False and self._store.collects_losses:
-                raise ValueError(
-                    f"The network of {self.name!r} puts losses into TF1's collections, which towers cannot train in a "
-                    "plain call or in fit. Give them to variables as regularizers, or train with zoo.training.Trainer."
-                )
+        if self.towers is not None and replicas() is None and not self._store.is_building:
+            self._store.check_towers(training)
             return self.towers.call(self, inputs, training)
         outputs, _, frame = self._run(inputs, training)
-        for loss in frame.losses:
-            self.add_loss(loss)
+        self.add_loss(frame.losses)
         return outputs
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -335,8 +315,7 @@ class Model(SymbolicBuild):
           The outputs as from a call, and the end points: name -> tensor.
         """
         outputs, end_points, frame = self._run(inputs, training)
-        if self._store.collects_losses:
-            replace_losses(self, frame.losses)
+        replace_losses(self, frame.losses)
         return outputs, end_points
 
     def features(self, inputs: Any, name: str) -> Any:
