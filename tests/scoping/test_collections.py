@@ -212,6 +212,8 @@ def test_the_trainer_trains_on_losses_in_collections():
     trainer = Trainer(model, optimizer=keras.optimizers.SGD(0.1), loss="mse", metrics=[], global_batch=4)
     trainer.fit((x, x), steps=1)
     np.testing.assert_allclose(model.variable("w"), [1 - 0.1 * (0.5 + 3)], rtol=1e-6)
+    found = trainer.evaluate((x, x))["regularization_loss"]  # of what is known outside a batch
+    np.testing.assert_allclose(found, 7 * (1 - 0.1 * 7), rtol=1e-6)
 
 
 def test_update_ops_of_foreign_code_are_seen_and_run():

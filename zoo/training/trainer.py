@@ -219,7 +219,8 @@ class Trainer:
                 if not going_on():
                     return {}
                 left -= 1
-            regularization = float(sum(float(to_numpy(loss)) for loss in self.model.losses))
+            known = [loss for loss in self.model.losses if not tf.is_symbolic_tensor(loss)]  # not those of a batch
+            regularization = float(sum(float(to_numpy(loss)) for loss in known))
         count = sum(float(size) for _, size in totals)
         if not count:
             raise ValueError("the validation data has no examples")
