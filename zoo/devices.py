@@ -136,6 +136,31 @@ def _logical_cpus(word: str) -> list[int]:
     return [int(number) for number in numbers if number.isdigit()]
 
 
+def parse_size(text: str, option: str) -> int:
+    """Reads a size of memory with its unit: "24GiB", "24 GB" (powers of 1000), "800MiB".
+
+    Args:
+        text: What was given.
+        option: What gave it, for the message.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ValueError: It is no such size, or none above 0.
+    """
+    units = {"b": 1} | {f"{p}{i}b": b**n for n, p in enumerate("kmgt", 1) for i, b in (("", 1000), ("i", 1024))}
+    word = text.strip().lower()
+    number = word.rstrip("bikmgt").strip()
+    try:
+        size = float(number) * units[word[len(number) :].strip()]
+    except (KeyError, ValueError):
+        size = 0.0
+    if not 1 <= size < 2**60:
+        raise ValueError(f"{option} takes a size above 0 with its unit, such as 24GiB or 24GB; got {text!r}")
+    return int(size)
+
+
 def parse_memory(value: str | float) -> float:
     """Reads a limit of GPU memory: a number of MB (above 1), or a share in (0, 1].
 

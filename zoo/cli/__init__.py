@@ -21,6 +21,7 @@ from zoo.cli._app import FAILED, explain
 COMMANDS = {
     "list": "zoo.cli.list",
     "info": "zoo.cli.info",
+    "plan": "zoo.cli.plan",
     "train": "zoo.cli.train",
     "launch": "zoo.cli.launch",
     "generate": "zoo.cli.generate",
