@@ -6,6 +6,7 @@ from zoo.bench.cells import Cell, Result
 from zoo.bench.densenet import Grid
 from zoo.bench.measures import largest_batch, ratio, slope
 from zoo.bench.plots import fit_line, growth
+from zoo.bench.search import find_batch, planned_batch
 
 
 def result(batch, allocator, resident=10**9, seconds=(1.0,)):
@@ -41,3 +42,26 @@ def test_peers_get_the_networks_they_have():
         ("zoo", "densenet_cifar"),
     ]
     assert "keras has no densenet161: left out" in grid.left_out()
+
+
+def test_a_batch_is_found_within_the_margin_and_the_limit():
+    def run(cell):
+        return result(cell.batch, 100 * cell.batch) if cell.batch <= limit else Result(cell, outcome="hung", said="x")
+
+    for limit, margin in ((0, 0.0), (1, 0.0), (37, 0.0), (700, 0.0), (700, 0.05)):
+        found = find_batch(Cell("zoo", "densenet121"), run, margin, None)
+        assert found.largest <= limit < found.failed <= max(found.largest + 1, found.largest * (1 + margin))
+        assert found.why == "hung: x"
+    limit = 700
+    assert find_batch(Cell("zoo", "densenet121"), run, 0.0, 5_050).largest == 50  # the device has more, the limit not
+    assert find_batch(Cell("zoo", "densenet121"), run, 0.0, 5_050).why.startswith("over the limit")
+    limit = 2**30
+    assert find_batch(Cell("zoo", "densenet121"), run, 0.0, None).failed is None
+
+
+@pytest.mark.slow
+def test_the_plan_stands_beside_what_is_found():
+    cell = Cell("zoo", "densenet_cifar", size=32, classes=10, options={"depth": 10, "growth_rate": 4})
+    batches = [planned_batch(cell, limit << 20) for limit in (50, 100)]
+    assert 0 < batches[0] < 0.6 * batches[1]
+    assert planned_batch(Cell("keras", "densenet121"), 1 << 30) is None

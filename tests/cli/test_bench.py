@@ -164,6 +164,22 @@ def test_an_interrupted_benchmark_goes_on(fake_device, tmp_path, capsys):
     assert code == 2 and "another benchmark" in said
 
 
+def test_find_batch_ends_where_memory_does(fake_device, tmp_path, capsys):
+    fake_device.setenv("FAKE_LIMIT_MIB", "1000")
+    fake_device.setenv("FAKE_DIE", "minimal:16")
+    fake_device.setattr("zoo.bench.search.planned_batch", lambda cell, limit: 9)
+    code, rows, said = bench("--memory store,minimal --find-batch --margin 0", tmp_path, capsys)
+    assert not code, said
+    first, second = rows
+    assert (first["largest_batch"], first["smallest_failed"], first["planned_batch"]) == ("8", "9", "9")
+    assert "OOM when allocating tensor with shape[9,64,112,112]" in first["said"]
+    assert (second["largest_batch"], second["smallest_failed"]) == ("15", "16") and "SIGKILL" in second["said"]
+    begun = [line for line in (tmp_path / "log").read_text().split("\n") if line.startswith("begin store")]
+    assert begun == [f"begin store {batch}" for batch in (1, 2, 4, 8, 16, 12, 10, 9)]
+    code, _, said = bench("--find-batch --resume", tmp_path, capsys)
+    assert code == 2 and "--find-batch starts anew" in said
+
+
 @pytest.mark.slow
 def test_a_small_table(tmp_path, capsys):
     words = "--nets 10x4 --batches 2,4 --memory store,recompute --rounds 2 --device cpu --name small"

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from zoo.bench.cells import Cell, run_cell
+from zoo.bench import search
+from zoo.bench.cells import Cell, Result, run_cell
 from zoo.bench.densenet import LEVELS, PEERS, PRECISIONS, Grid
 from zoo.bench.measures import command, machine, write_csv
 from zoo.bench.table import Table
@@ -124,6 +125,11 @@ def densenet(
     passes: Annotated[int, typer.Option(min=1, help="Processes of each cell, in turn, for the ratios' sake.")] = 1,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a cell's start, or a step: it hangs.")] = 1800.0,
     limit_gib: Annotated[float, typer.Option(min=0.001, help="Memory for which the largest batch is given.")] = 8.0,
+    find_batch: Annotated[
+        bool,
+        typer.Option("--find-batch", help="Instead find the largest batch that trains."),
+    ] = False,
+    margin: Annotated[float, typer.Option(min=0, max=1, help="Within which it is found, as a part of it.")] = 0.02,
     out: Annotated[Path, typer.Option(help="Folder for the CSV and the plots.")] = Path("bench"),
     name: Annotated[str, typer.Option(help="Stem of the files' names.")] = "densenet",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the CSV of a run that was stopped.")] = False,
@@ -139,7 +145,7 @@ def densenet(
     """
     outputs = [out / f"{name}{ending}" for ending in (".csv", "_batch.png", "_depth.png")]
     refuse_existing("--out", outputs, overwrite or resume)
-    check_numbers({"timeout": timeout, "limit_gib": limit_gib})
+    check_numbers({"timeout": timeout, "limit_gib": limit_gib, "margin": margin})
     if resume and (overwrite or not outputs[0].exists()):
         raise ValueError(
             f"--resume goes on with {outputs[0]}: " + ("not with --overwrite" if overwrite else "none is there")
@@ -157,6 +163,11 @@ def densenet(
     cells = [replace(cell, batch=batch) for batch in sizes for cell in grid.cells()]
     for line in grid.left_out():
         typer.echo(line, err=True)
+    if find_batch:
+        if resume:
+            raise ValueError("--find-batch starts anew: leave --resume out")
+        _find_batches(grid.cells(), margin, timeout, limit_gib, outputs[0])
+        return
     table = Table(outputs[0], cells, rounds, limit_gib)
     if resume:
         typer.echo(f"{table.take_up()} of {len(cells)} cells are in {outputs[0]}", err=True)
@@ -188,6 +199,32 @@ def _measure(table: Table, passes: int, timeout: float) -> None:
     except KeyboardInterrupt:
         typer.echo(f"{len(table.results)} of {len(table.cells)} cells are in {table.path}; --resume goes on", err=True)
         raise
+
+
+def _find_batches(cells: Sequence[Cell], margin: float, timeout: float, limit_gib: float, path: Path) -> None:
+    """Finds the largest batch of each cell; the CSV grows cell by cell."""
+    rows = []
+    for cell in cells:
+        typer.echo(f"{cell.peer} {cell.net} {cell.memory} {cell.precision}", err=True)
+        limit = int(limit_gib * 2**30) if cell.device == "cpu" else None
+
+        def run(tried: Cell) -> Result:
+            result = run_cell(tried, 1, timeout)
+            typer.echo(f"  batch {tried.batch}: {result.outcome} {result.said}".rstrip(), err=True)
+            return result
+
+        rows.append(search.search_row(cell, search.find_batch(cell, run, margin, limit), margin, limit))
+        write_csv(path, rows)
+    print_table(
+        ["net", "peer", "level", "precision", "largest batch >", "planned >", "does not train >", "because"],
+        [
+            [row["net"], row["peer"], row["memory"], row["precision"], f"{row['largest_batch']:,}"]
+            + ["" if row[name] is None else f"{row[name]:,}" for name in ("planned_batch", "smallest_failed")]
+            + [row["said"]]
+            for row in rows
+        ],
+    )
+    typer.echo(str(path))
 
 
 def _print_densenets(rows: Sequence[dict[str, Any]]) -> None:

@@ -53,7 +53,7 @@ def plan(
 
     No GPU is needed.
     The step is traced, the lives of its tensors are counted, and an allocator as TensorFlow's gives out the chunks.
-    "Fits" is with the stated error of 10 % on top of what is planned.
+    "Fits" is with the stated error of 20 % on top of what is planned.
     """
     limit, kept_back = parse_size(gpu, "--gpu"), parse_size(wanted.reserve, "--reserve")
     if kept_back >= limit:
