@@ -154,6 +154,8 @@ class _Worker:
         if self.process.stdin is not None:
             self.process.stdin.close()
         peaks = self._answer("its end")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(60)  # it gives the device back in good order
         clocks = [f"{key[:-10]} {peaks[key]} MHz" for key in ("sm_clock_mhz", "memory_clock_mhz") if key in peaks]
         driver = {"driver": peaks["driver"]} if "driver" in peaks else {}
         return Result(
