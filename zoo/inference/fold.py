@@ -1,13 +1,12 @@
 """The inference form of a network: batch norm folded into convolutions, everything that only weights decide computed.
 
 A batch norm by moving statistics is an affine map, y = a x + b with a = gamma / sqrt(variance + epsilon) and
-b = beta - a mean. Behind a convolution x = conv(W, i) it is a convolution again, y = conv(a W, i) + b, and bias and
-ReLU are part of TensorFlow's fused convolution (oneDNN). Behind a sum of convolutions (DenseNet's pieces) each takes
-the factor, and one the bias. A norm in front of a convolution stays TensorFlow's fused norm, one multiply-add that
-takes the ReLU with it.
+b = beta - a mean. Behind a convolution x = conv(W, i) it is a convolution again, y = conv(a W, i) + b, whose bias and
+ReLU TensorFlow's optimizer may make part of it. Behind a sum of convolutions (DenseNet's pieces) each takes the
+factor, and one the bias. A norm in front of a convolution stays as it is.
 
 The network is traced once and its graph rewritten, so that any scoped function can be folded, whatever its layers do.
-Weights stay inputs of the graph: in a prototype oneDNN's bfloat16 convolutions were slower with constants.
+Weights stay inputs of the graph.
 """
 
 from __future__ import annotations
