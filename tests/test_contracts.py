@@ -51,6 +51,10 @@ def known():
 
 
 every_net = pytest.mark.parametrize("d", known())
+# What takes long for Inception-v3, and shows nothing of it that the others do not.
+most_nets = pytest.mark.parametrize(
+    "d", [pytest.param(*p.values, id=p.id, marks=pytest.mark.slow if "inception" in p.id else ()) for p in known()]
+)
 
 
 def outputs_of(model, x):
@@ -67,7 +71,7 @@ def test_every_registered_network_has_a_descriptor():
     assert set(zoo.list_nets()) - NOT_IMAGES - PRESETS <= {d.net for d in DESCRIPTORS}
 
 
-LARGE = ("densenet161", "densenet201", "densenet264")  # of one function with the other presets
+LARGE = ("densenet161", "densenet169", "densenet201", "densenet264")  # of one function with the other presets
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_eager_function_and_xla_agree(d):
     close(outputs_of(tf.function(model, jit_compile=True), x), eager, d.tolerance)
 
 
-@every_net
+@most_nets
 def test_the_same_weights_in_a_graph_give_the_same(d):
     model, x = d.build(), d.batch()
     weights = {name: model.variable(name).numpy() for name in model.variable_names}
@@ -163,9 +167,7 @@ def test_inference_is_pure_and_independent_of_the_batch(d):
     assert all(np.array_equal(a, b) for a, b in zip(before, model.get_weights(), strict=True))
 
 
-@pytest.mark.parametrize(
-    "d", [pytest.param(*p.values, id=p.id, marks=pytest.mark.slow if "inception" in p.id else ()) for p in known()]
-)
+@most_nets
 def test_two_replicas_fit(d):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
     with strategy.scope():
