@@ -235,7 +235,11 @@ def _decode_endless(data: bytes, **options: Any) -> np.ndarray:
     whole = _jpeg_scans(data)[1]
     noise = (b"\x5a\xa5\x3c\xc3" * 16, b"\x93\x6c\x01\xfe" * 16)
     restarts = b"".join(bytes([0xFF, 0xD0 + number % 8]) + noise[0] for number in range(16))
-    read = decode(data + _JPEG_END, **options)
+    try:
+        read = decode(data + _JPEG_END, **options)
+    except ImageError as error:
+        was, padded = (f"of {length} bytes" for length in (len(data), len(data) + len(_JPEG_END)))
+        raise ImageError(error.reason, error.detail.replace(padded, was)) from None
     if not whole or any(
         not np.array_equal(read, decode(data + tail + _JPEG_END, **options)) for tail in (*noise, restarts)
     ):
